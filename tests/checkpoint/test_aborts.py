@@ -105,3 +105,23 @@ def test_a_commit_begins_the_count_again() -> None:
         attempt(aborts, clock, step(0, Why.REFUSED))
         aborts.committed([step(0, Why.REFUSED)])
         assert not aborts.waits()
+
+
+def test_names_that_fail_wait_longer_each_time_and_stop_the_app_if_they_are_refused() -> None:
+    clock = Clock()
+    aborts = Aborts(clock)
+    owned = step(0, Why.PASSING).owned
+    owned.failed = Cause(Why.PASSING, "the group goes on")
+    for wait in (False, True, True):
+        aborts.named([owned])
+        assert aborts.waiting() is wait
+        clock.now += 2
+    owned.failed = None
+    aborts.named([owned])
+    assert (aborts.waiting(), aborts.waits()) == (False, "")
+    owned.failed = Cause(Why.REFUSED, "the broker's words")
+    for _ in range(REFUSALS - 1):
+        aborts.named([owned])
+    with pytest.raises(ClusterError, match="the broker's words") as e:
+        aborts.named([owned])
+    assert "the owner of task stats/0" in e.value.where

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from falkirk.checkpoint import takeover
 from falkirk.checkpoint.ids import Nonce, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Cause, Why
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes import Lazy
 from falkirk.checkpoint.tasks import ClosedStep, InvariantError, Owned, OwnerId, Phase, Task
@@ -353,6 +354,22 @@ def test_a_step_that_is_aborted_again_waits_unless_its_task_leaves() -> None:
     driver.stage(driver.running[0])
     assert driver.perform() == []
     driver.core.revoke([0])
+    assert [type(i) for i in driver.perform()] == [Commit]
+
+
+def test_a_name_that_fails_again_waits_while_other_tasks_commit() -> None:
+    driver = running(0)
+    driver.core.unnamed = Aborts(lambda: 7.0)
+    driver.core.assign([TASKS[1]])
+    for _ in range(2):
+        (name,) = driver.core.todo()
+        assert isinstance(name, Name)
+        name.tasks[0].failed = Cause(Why.PASSING, "the group goes on")
+        driver.core.ended()
+        driver.core.todo()
+        driver.core.recovered(name.tasks[0])
+    assert driver.core.todo() == []
+    driver.stage(driver.running[0])
     assert [type(i) for i in driver.perform()] == [Commit]
 
 

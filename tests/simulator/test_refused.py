@@ -50,7 +50,7 @@ def test_the_wait_between_attempts_grows(monkeypatch: pytest.MonkeyPatch) -> Non
     aborted = Aborts.aborted
 
     def noted(self: Aborts, *steps: object) -> None:
-        attempts.append(round(self._clock()))
+        attempts.append(round(self.clock()))
         aborted(self, *steps)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Aborts, "aborted", noted)

@@ -1,4 +1,4 @@
-"""Read a partition to its high watermark; fence owners of transactions in the way."""
+"""Read a partition to its end; fence owners of transactions in the way."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from falkirk.checkpoint.names import Ownerships, owners
 from falkirk.checkpoint.ports import Log, Read
 from falkirk.checkpoint.records import Released, TaskRecord, decode
 from falkirk.errors import StateError
+
+NOTHING_THERE = "nothing: the partition ends there. Was it truncated, or did its brokers lose committed records?"
 
 LOST_RECORDS = (
     "the topic was truncated, or the broker lost committed data: restore the topic, or give the flow another name, under "
@@ -49,11 +51,11 @@ class Tail:
 async def read_to_marks(
     log: Log, starts: Mapping[TopicPartition, Offset], lost: Callable[[TopicPartition, Records], bool]
 ) -> dict[TopicPartition, Tail]:
-    """Everything committed in steps partitions, from `starts` to the present high watermarks.
+    """Everything committed in steps partitions, from `starts` to their present ends.
 
-    The last stable offset may lag behind a commit that has returned. So the watermark counts, and the read waits until it
-    gets there. An open transaction below it would block the read until its time-out: its owner is fenced, and the
-    watermark asked again. A partition that turns out to be `lost` is not read further: a worker that wakes after its
+    The last stable offset may lag behind a commit that has returned. So the end is marked (`Log.mark`), and the read waits
+    until it gets there. An open transaction below it would block the read until its time-out: its owner is fenced, and the
+    end marked again. A partition that turns out to be `lost` is not read further: a worker that wakes after its
     successor took over must not fence it. If nobody can be fenced, `Log.waits` says so, and at last ends the wait.
     """
     tails = {p: Tail(position=start) for p, start in starts.items()}
@@ -95,6 +97,8 @@ async def read_ownerships(log: Log, partitions: Sequence[TopicPartition]) -> dic
         for p, read in (await log.read_uncommitted(behind)).items():
             for _, record in decoded(read):
                 found[p].add(record)
+            if read.position == position[p]:
+                log.waits(p, *behind[p], NOTHING_THERE)
             position[p] = read.position
     return found
 
@@ -126,7 +130,7 @@ async def obstacle(log: Log, partition: TopicPartition, position: Offset, mark: 
     read = (await log.read_uncommitted({partition: (position, mark)}))[partition]
     if read.records:
         return "an open transaction, and its records do not say whose"
-    return "nothing: the partition ends there. Was it truncated, or did its brokers lose committed records?"
+    return NOTHING_THERE
 
 
 async def fence_rivals(

@@ -3,7 +3,7 @@
     a  name yourself in the task's steps partition, with a fresh nonce
     b  read the partition at read_uncommitted, and fence every owner named after the newest name that a `released` cites
        (none, after a clean hand-over)
-    c  open the store. After the fences, ask for the high watermarks, first of the changelog, then of the steps. Read the
+    c  open the store. After the fences, mark the ends, first of the changelog, then of the steps. Read the
        steps at read_committed to the mark. Roll the store forward along its regime's log (`Recovery.recover`). If the
        store turns out to be useless, another is open in its place: repeat (c).
        If no step exists yet, ask what the first one follows (`falkirk.checkpoint.backfill`)
@@ -13,7 +13,7 @@ Tasks that are named together are fenced together. Then each task recovers by it
 as it is rolled. If the group takes a task away, its recovery ends at its next call of `Owned.go_on`.
 
 What breaks otherwise: the order fence → read → name doubled a step. A worker that wakes makes a new producer with its old
-id and is not fenced any more; its next attempt must find a later name. Watermarks asked before the fences miss a commit
+id and is not fenced any more; its next attempt must find a later name. Marks written before the fences miss a commit
 that a sleeping worker's EndTxn was still to make. If the changelog's mark is asked after the steps', a later owner's
 changes could be applied under an earlier step's number.
 """
@@ -49,6 +49,7 @@ async def name(
         if isinstance(error, Unknown):
             await renew(log, mine)
         for owned in tasks:
+            owned.failed = error.cause
             owned.enter(Phase.IDLE)
         return False
     for owned in tasks:
@@ -64,7 +65,7 @@ async def fence(log: Log, tasks: Sequence[Owned]) -> None:
 
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
     """Clause 5c, for one task. Then it is ROLLED and can be admitted; or it is IDLE and its store is closed: another was
-    named, or the group took it away. The marks are asked after the fences."""
+    named, or the group took it away. The marks are written after the fences."""
     try:
         owned.go_on()
         owned.enter(Phase.ROLLING)
@@ -85,7 +86,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     False: the store was useless, and another one is open in its place (`Recovery.recover`).
     """
     log, recovery, steps_at = means.log, owned.task.recovery, owned.task.steps
-    owned.renewed = False  # before the marks are asked: see `renew`
+    owned.renewed = False  # before the marks are written: see `renew`
     first = (await log.start([steps_at]))[steps_at]
     tail = Tail(await log.start(recovery.logged), await log.mark(recovery.logged)) if recovery.logged else Tail({}, {})
 

@@ -120,6 +120,8 @@ class Owned:
     """This worker has a new producer since the names were read: read again whether the last is ours (clause 5d)."""
     lost: bool = False
     """Another was named while this ownership ran: no step of it may follow."""
+    failed: Cause | None = None
+    """Why its name did not commit."""
 
     def enter(self, phase: Phase) -> None:
         """Change to `phase`. Raises InvariantError if the life cycle has no such arrow."""

@@ -4,7 +4,7 @@
        source offsets and the offset of each task's own steps partition
     4  committed   apply each overlay to its store, in one write with the step and its offsets
        aborted     drop the overlays; the reader seeks back
-       unknown     a new producer with the same id, then read the steps partitions to their high watermarks:
+       unknown     a new producer with the same id, then read the steps partitions to marks at their ends:
                    committed only if step n's record has this nonce and this division; continue only if the last
                    name is ours, else the task is lost. If a connection broke under a commit that returned, it is
                    unknown: one of its requests may still be on its way

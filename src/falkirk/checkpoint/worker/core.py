@@ -70,6 +70,8 @@ class WorkerCore:
         """`ownership`: makes the ownership with which a take-over begins. `aborts`: with another clock than the machine's."""
         self._ownership = ownership
         self.aborts = aborts or Aborts()
+        self.unnamed = Aborts(self.aborts.clock)
+        """The transactions that were to name tasks, and failed."""
         self.pipeline = Pipeline()
         self.assigned: dict[int, Task] = {}
         self.owned: dict[int, Owned] = {}
@@ -138,7 +140,7 @@ class WorkerCore:
             rolled, self._rolled = self._rolled, []
             return Admit(rolled)
         ending = self.ending()
-        if take_over and (idle := [p for p in self._idle if p not in ending]):
+        if take_over and not self.unnamed.waiting() and (idle := [p for p in self._idle if p not in ending]):
             mine, named = self.mine(), [self._ownership(self.assigned[p]) for p in idle]
             for p, owned in zip(idle, named, strict=True):
                 self.owned[p] = owned
@@ -182,6 +184,7 @@ class WorkerCore:
         transaction, self.transaction = self.transaction, None
         match transaction:
             case Name(tasks):
+                self.unnamed.named(tasks)
                 self._recovering += tasks
                 self._ready.append(Recover(tasks))
             case Admit(tasks):

@@ -221,5 +221,5 @@ class CommitDomain:
 
     def waits(self) -> str:
         """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
-        parts = (self.core.aborts, self.log.delivery, self._take_overs)
+        parts = (self.core.aborts, self.core.unnamed, self.log.delivery, self._take_overs)
         return "; ".join(filter(None, (part.waits() for part in parts)))

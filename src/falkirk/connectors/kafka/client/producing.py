@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ports import Writes
 from falkirk.connectors.kafka.client.clients import Logger, client, client_logger
 from falkirk.connectors.kafka.client.config import logger
@@ -32,6 +33,12 @@ Row = tuple[
 
 LOOK = 0.25
 """Seconds between two looks at a producer that is left behind."""
+
+AT_ONCE, LATER = 20, 1.0
+"""So many new producers are made one after the other, then one after so many seconds."""
+
+SAY_AFTER, SAY_EVERY = 10.0, 30.0
+"""Seconds until such a wait is logged, and then logged again."""
 
 PURGED = 2.0
 """Seconds to wait until a producer's threads have ended its records."""
@@ -110,17 +117,25 @@ def initialised(settings: Mapping[str, Any], log: Logger | logging.Logger = clie
     """A producer whose init_transactions has returned: older producers of the id are fenced, their transactions decided.
 
     While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
-    waits 500 ms before it asks again. A new producer asks at once, so this answer ends the attempt.
-    Blocks while the cluster cannot be reached.
+    waits 500 ms before it asks again. A new producer asks at once, so this answer ends the attempt. If a partition of that
+    transaction has no leader, it answers so for as long: after some attempts, one is made each second.
+    Blocks while the cluster cannot be reached, and logs why.
     """
     producer = client(TransactionalProducer, settings, log)
+    began, attempts, cadence = time.monotonic(), 0, Cadence(SAY_AFTER, SAY_EVERY)
     while (failed := failure(producer.init_transactions, 0.03)) is not None:
         failure(producer.poll, 0)  # its log lines wait in memory until they are read
         cause: KafkaError = failed.args[0]
         if known := translate(cause, f"transactional id {settings['transactional.id']}"):
             del producer
             raise known from failed
+        if cadence.due(now := time.monotonic(), began):
+            words = "%s has waited for %.0f s for a new producer, which ends what an older one left open: %s"
+            logger.warning(words, settings["transactional.id"], now - began, cause.str())
         if cause.code() != KafkaError._TIMED_OUT:
             logger.debug("init of %s: %s", settings["transactional.id"], cause)
+            attempts += 1
+            if attempts > AT_ONCE:
+                time.sleep(LATER)
             producer = client(TransactionalProducer, settings, log)
     return producer

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
 from falkirk.checkpoint.regimes import Eager, Lazy, eager, lazy
-from falkirk.checkpoint.worker import core
+from falkirk.checkpoint.worker import aborts, core
 from falkirk.testing.simulator import domain as domain_module
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.edges.stages import TwoStages
@@ -259,6 +259,16 @@ WEAKENINGS: dict[str, Weakening] = (
                 Toy(tasks=2, recovery=Lazy),
                 Plan((Expel(worker=0, at=16), Takes(worker=0, on="fences w1: done", turns=10))),
             ),
+            lacks_too=("name-at-once",),
+        ),
+        "name-at-once": Weakening(
+            "a name that fails is tried again at once, however often",
+            (Patch(aborts.Aborts, "named", weak.never),),
+            Schedule(
+                Toy(tasks=2, recovery=Lazy),
+                Plan((Expel(worker=0, at=16), Takes(worker=0, on="fences w1: done", turns=10))),
+            ),
+            lacks_too=("fence-when-revoked",),
         ),
         "no-released": Weakening(
             "leave without `released`",
