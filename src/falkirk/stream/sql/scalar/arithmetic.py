@@ -16,7 +16,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.sql.scalar import times
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need, null
 
 _OPERATORS: Mapping[type[exp.Expr], tuple[str, Callable[[Any, Any], Any]]] = {
     exp.Add: ("+", lambda a, b: a + b),
@@ -93,9 +93,14 @@ def _other_sign(remainder: nw.Expr, a: nw.Expr) -> nw.Expr:
 
 def _round(build: Build, node: exp.Round) -> Value:
     value = need(build, node.this, "number", "round")
-    digits = constant(build, node.args["decimals"], "the number of digits") if node.args.get("decimals") else 0
+    given = node.args.get("decimals")
+    digits = constant(build, given, "the number of digits", "a whole number") if given is not None else 0
+    if digits is None:
+        return null(value.dtype)
     if digits < 0:
         raise build.text.error(node, "round to tens is not supported", "divide, round, and multiply")
+    if isinstance(value.dtype, pl.Decimal):
+        return build.typed(node, rounded(value, digits))
     if not value.dtype.is_float():
         return value
     # Half away from zero, as in SQL. Polars rounds half to even.
@@ -103,6 +108,21 @@ def _round(build: Build, node: exp.Round) -> Value:
     size = scaled.abs()
     whole = size.floor() + ((size - size.floor()) >= 0.5).cast(nw.Float64)
     return build.typed(node, nw.when(scaled < 0).then(0 - whole).otherwise(whole) / 10**digits)
+
+
+def rounded(value: Value, digits: int) -> nw.Expr:
+    """A decimal with so many digits behind the point, half away from zero.
+
+    Polars rounds half to even. A little more than the value, in a digit that it does not have, is never half.
+    """
+    assert isinstance(value.dtype, pl.Decimal)
+    scale = value.dtype.scale
+    if digits >= scale:
+        return value.expr
+    little = nw.lit(Decimal(1).scaleb(-scale - 1))
+    wide = value.expr.cast(nw.Decimal(38, scale + 1))
+    moved = nw.when(wide < 0).then(wide - little).otherwise(wide + little)
+    return moved.round(digits).cast(nw.Decimal(value.dtype.precision, digits))
 
 
 def _sign(build: Build, node: exp.Sign) -> Value:
@@ -118,9 +138,9 @@ def _power(build: Build, node: exp.Pow) -> Value:
 def _log(build: Build, node: exp.Log) -> Value:
     """log(x) has base 10, log(b, x) base b."""
     of = node.args.get("expression")
-    base = 10 if of is None else constant(build, node.this, "the base of a logarithm")
+    base = 10 if of is None else constant(build, node.this, "the base of a logarithm", "a number")
     value = need(build, node.this if of is None else of, "number", "log")
-    return build.typed(node, _float(value).log(base))
+    return null(pl.Float64()) if base is None else build.typed(node, _float(value).log(base))
 
 
 def _float_function(name: str, function: Callable[[nw.Expr], nw.Expr]) -> Handler:
@@ -148,8 +168,13 @@ def _is_nan(build: Build, node: exp.IsNan) -> Value:
 
 
 def as_integer(value: Value) -> nw.Expr:
-    """A float rounds to the nearest integer, half to even, as in DuckDB; Polars' cast truncates."""
-    return value.expr.round(0) if value.dtype.is_float() or isinstance(value.dtype, pl.Decimal) else value.expr
+    """The nearest integer, as in DuckDB: half of a float goes to even, and half of a decimal away from zero.
+
+    Polars' cast truncates.
+    """
+    if isinstance(value.dtype, pl.Decimal):
+        return rounded(value, 0)
+    return value.expr.round(0) if value.dtype.is_float() else value.expr
 
 
 HANDLERS: Mapping[type[exp.Expr], Handler] = {

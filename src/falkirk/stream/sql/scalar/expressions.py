@@ -12,7 +12,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats.types import type_name
-from falkirk.stream.sql.scalar import arithmetic, strings, times
+from falkirk.stream.sql.scalar import arithmetic, patterns, strings, times
 from falkirk.stream.sql.scalar.types import dtype_of, type_of
 from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, need
 from falkirk.stream.sql.text import Text
@@ -259,6 +259,7 @@ _PARTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
 HANDLERS: Mapping[type[exp.Expr], Handler] = {
     **arithmetic.HANDLERS,
     **strings.HANDLERS,
+    **patterns.HANDLERS,
     **times.HANDLERS,
     exp.Literal: _literal,
     exp.Boolean: lambda _, node: literal(bool(node.this)),

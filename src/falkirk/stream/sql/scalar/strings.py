@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import narwhals as nw
+import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats.types import type_name
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, need
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, need, null
 
 
 def _text(build: Build, node: exp.Expr, what: str) -> nw.Expr:
@@ -23,77 +24,84 @@ def _plain(name: str, function: Callable[[nw.Expr], nw.Expr]) -> Handler:
     return handler
 
 
-def _with_constant(name: str, function: Callable[[nw.Expr, str], nw.Expr]) -> Handler:
+def _with_constant(name: str, wanted: str, dtype: pl.DataType, function: Callable[[nw.Expr, Any], nw.Expr]) -> Handler:
     def handler(build: Build, node: exp.Func) -> Value:
-        second = constant(build, node.expression, f"the second argument of {name}")
-        return build.typed(node, function(_text(build, node.this, name), second))
+        x = _text(build, node.this, name)
+        second = constant(build, node.expression, f"the second argument of {name}", wanted)
+        return null(dtype) if second is None else build.typed(node, function(x, second))
 
     return handler
 
 
-def _like(build: Build, node: exp.Expr) -> Value:
-    escape = ""
-    if isinstance(node.parent, exp.Escape):
-        escape = str(constant(build, node.parent.expression, "the escape character"))
-    pattern = constant(build, node.expression, "the pattern of like")
-    regex = like_regex(pattern, escape, ignore_case=isinstance(node, exp.ILike))
-    found = _text(build, node.this, "like").str.contains(regex)
-    return build.typed(node, ~found if node.args.get("negate") else found)
+def _left(build: Build, node: exp.Left) -> Value:
+    """The first characters, or all but the last ones if the number is negative."""
+    x = _text(build, node.this, "left")
+    count = constant(build, node.expression, "the number of characters", "a whole number")
+    if count is None:
+        return null(pl.String())
+    if count < -_LEFT_OUT:
+        raise build.text.error(node, f"left leaves out up to {_LEFT_OUT} characters", "right takes the last ones")
+    return build.typed(node, x.str.head(count) if count >= 0 else x.str.replace(rf"(?s).{{0,{-count}}}\z", ""))
 
 
-def like_regex(pattern: str, escape: str = "", *, ignore_case: bool = False) -> str:
-    """A pattern of LIKE as a regular expression.
+_LEFT_OUT = 1000
+"""A regular expression leaves them out, whose size has a limit."""
 
-    >>> like_regex("a%_.$%", "$")
-    '(?s)^a.*.\\\\.%$'
-    """
-    parts, characters = [], iter(pattern)
-    for character in characters:
-        if character == escape:
-            parts.append(re.escape(next(characters, escape)))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return f"(?{'i' if ignore_case else ''}s)^{''.join(parts)}$"
+
+def _last(x: nw.Expr, count: int) -> nw.Expr:
+    """The last characters, or all but the first ones if the number is negative."""
+    return x.str.tail(count) if count else x.str.slice(0, 0)  # Polars' last 0 are all
 
 
 def _trim(build: Build, node: exp.Trim) -> Value:
     x = _text(build, node.this, "trim")
-    characters = constant(build, node.expression, "what trim removes") if node.expression else " "
+    characters = constant(build, node.expression, "what trim removes", "a text") if node.expression else " "
+    if characters is None:
+        return null(pl.String())
     sides = {"LEADING": x.str.strip_chars_start, "TRAILING": x.str.strip_chars_end}
     return build.typed(node, sides.get(str(node.args.get("position")), x.str.strip_chars)(characters))
 
 
 def _substring(build: Build, node: exp.Substring) -> Value:
     x = _text(build, node.this, "substring")
-    start = constant(build, node.args["start"], "the start of substring")
-    length = constant(build, node.args["length"], "the length of substring") if node.args.get("length") else None
-    if start == 0 and length is not None:  # the place before the first character
-        start, length = 1, max(0, length - 1)
-    return build.typed(node, x.str.slice(start - 1 if start > 0 else start, length))
+    if node.args.get("start") is None:
+        raise build.text.error(node, "substring has no start", "substring(x, 2), or substring(x, 2, 3)")
+    start = constant(build, node.args["start"], "the start of substring", "a whole number")
+    given = node.args.get("length")
+    length = constant(build, given, "the length of substring", "a whole number") if given is not None else None
+    if start is None or (given is not None and length is None):
+        return null(pl.String())
+    return build.typed(node, x.str.slice(*_slice(start, length)))
+
+
+def _slice(start: int, length: int | None) -> tuple[int, int | None]:
+    """Where a substring begins, counted from 0, or from the end if it is negative, and how many characters it has.
+
+    In SQL, 0 is the place before the first character, and a negative length takes what is before the start.
+
+    >>> _slice(2, 3), _slice(-2, None), _slice(0, 2), _slice(3, -5)
+    ((1, 3), (-2, None), (0, 1), (0, 2))
+    """
+    first = start - 1 if start > 0 else start
+    if length is None:
+        return first, None
+    if start == 0:
+        return 0, max(0, length - 1)
+    if length >= 0:
+        return first, length
+    before = -length if start < 0 else min(-length, first)
+    return first - before, before
 
 
 def _replace(build: Build, node: exp.Replace) -> Value:
-    old = constant(build, node.expression, "what replace looks for")
-    new = constant(build, node.args["replacement"], "what replace writes")
-    return build.typed(node, _text(build, node.this, "replace").str.replace_all(old, new, literal=True))
-
-
-def _regexp_replace(build: Build, node: exp.RegexpReplace) -> Value:
-    old = _pattern(build, node.expression)
-    new = (
-        constant(build, node.args["replacement"], "what regexp_replace writes") if node.args.get("replacement") else ""
-    )
-    every = node.args.get("modifiers") is not None and "g" in str(constant(build, node.args["modifiers"], "the flags"))
-    x = _text(build, node.this, "regexp_replace").str
-    return build.typed(node, x.replace_all(old, new) if every else x.replace(old, new))
-
-
-def _regexp(build: Build, node: exp.RegexpLike) -> Value:
-    return build.typed(node, _text(build, node.this, "regexp_matches").str.contains(_pattern(build, node.expression)))
-
-
-def _pattern(build: Build, node: exp.Expr) -> str:
-    return str(constant(build, node, "a regular expression"))
+    x = _text(build, node.this, "replace")
+    if node.args.get("replacement") is None:
+        raise build.text.error(node, "replace has no replacement", "replace(x, 'a', 'b')")
+    old = constant(build, node.expression, "what replace looks for", "a text")
+    new = constant(build, node.args["replacement"], "what replace writes", "a text")
+    if old is None or new is None:
+        return null(pl.String())
+    return build.typed(node, x.str.replace_all(old, new, literal=True) if old else x)
 
 
 def _joined(build: Build, node: exp.DPipe) -> Value:
@@ -105,7 +113,9 @@ def _concat(build: Build, node: exp.Concat) -> Value:
     """concat(a, b) leaves nulls out; concat_ws(s, a, b) too."""
     parts = [_spelt(build, e) for e in node.expressions]
     if isinstance(node, exp.ConcatWs):
-        separator = constant(build, node.expressions[0], "the separator")
+        separator = constant(build, node.expressions[0], "the separator", "a text")
+        if separator is None:
+            return null(pl.String())
         return build.typed(node, nw.concat_str(parts[1:], separator=separator, ignore_nulls=True))
     return build.typed(node, nw.concat_str(parts, ignore_nulls=True))
 
@@ -125,19 +135,15 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     exp.Upper: _plain("upper", lambda x: x.str.to_uppercase()),
     exp.Lower: _plain("lower", lambda x: x.str.to_lowercase()),
     exp.Length: _plain("length", lambda x: x.str.len_chars().cast(nw.Int64)),
-    exp.StartsWith: _with_constant("starts_with", lambda x, y: x.str.starts_with(y)),
-    exp.EndsWith: _with_constant("ends_with", lambda x, y: x.str.ends_with(y)),
-    exp.Contains: _with_constant("contains", lambda x, y: x.str.contains(y, literal=True)),
-    exp.Left: _with_constant("left", lambda x, n: x.str.head(int(n))),
-    exp.Right: _with_constant("right", lambda x, n: x.str.tail(int(n))),
+    exp.StartsWith: _with_constant("starts_with", "a text", pl.Boolean(), lambda x, y: x.str.starts_with(y)),
+    exp.EndsWith: _with_constant("ends_with", "a text", pl.Boolean(), lambda x, y: x.str.ends_with(y)),
+    exp.Contains: _with_constant("contains", "a text", pl.Boolean(), lambda x, y: x.str.contains(y, literal=True)),
+    exp.Left: _left,
+    exp.Right: _with_constant("right", "a whole number", pl.String(), _last),
     exp.Trim: _trim,
     exp.Substring: _substring,
     exp.Replace: _replace,
-    exp.RegexpLike: _regexp,
-    exp.RegexpReplace: _regexp_replace,
     exp.DPipe: _joined,
     exp.Concat: _concat,
     exp.ConcatWs: _concat,
-    exp.Like: _like,
-    exp.ILike: _like,
 }

@@ -10,7 +10,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats import types as fk
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need, null
 from falkirk.stream.sql.text import Text
 
 _UNITS = {
@@ -164,14 +164,17 @@ def _difference(build: Build, node: exp.Expr) -> Value:
 
 
 def _format(build: Build, node: exp.TimeToStr) -> Value:
-    form = constant(build, node.args["format"], "the format of a time")
-    return build.typed(node, moment_of(need(build, node.this, "time", "strftime")).expr.dt.to_string(form))
+    at = moment_of(need(build, node.this, "time", "strftime")).expr
+    form = constant(build, node.args["format"], "the format of a time", "a text")
+    return null(pl.String()) if form is None else build.typed(node, at.dt.to_string(form))
 
 
 def _parse(build: Build, node: exp.StrToTime) -> Value:
-    form = constant(build, node.args["format"], "the format of a time")
-    moment = need(build, node.this, "String", "strptime").expr.str.to_datetime(format=form)
-    return build.typed(node, moment.dt.replace_time_zone("UTC").cast(fk.Datetime))
+    x = need(build, node.this, "String", "strptime").expr
+    form = constant(build, node.args["format"], "the format of a time", "a text")
+    if form is None:
+        return null(pl.Datetime("ms", "UTC"))
+    return build.typed(node, x.str.to_datetime(format=form).dt.replace_time_zone("UTC").cast(fk.Datetime))
 
 
 def _from_number(build: Build, node: exp.UnixToTime) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
@@ -103,11 +103,25 @@ _HINTS = {
 }
 
 
-def constant(build: Build, node: exp.Expr, what: str) -> Any:
-    """The Python value of a literal. Raises DefinitionError for anything else."""
-    if isinstance(node, exp.Neg):
-        return -constant(build, node.this, what)
+_CONSTANTS: Mapping[str, tuple[type, ...]] = {
+    "a text": (str,),
+    "a whole number": (int,),
+    "a number": (int, float, Decimal),
+}
+
+
+def constant(build: Build, node: exp.Expr, what: str, wanted: str) -> Any:
+    """The Python value of a constant, None for null. Raises DefinitionError for anything that is not what is wanted."""
     value = build(node)
     if not value.is_literal:
-        raise build.text.error(node, f"{what} must be a constant", "write a number or a text")
+        raise build.text.error(node, f"{what} must be a constant", f"write {wanted}")
+    if value.literal is None:
+        return None
+    if isinstance(value.literal, bool) or not isinstance(value.literal, _CONSTANTS[wanted]):
+        raise build.text.error(node, f"{what} is {wanted}, and this is not", f"write {wanted}")
     return float(value.literal) if isinstance(value.literal, Decimal) else value.literal
+
+
+def null(dtype: pl.DataType) -> Value:
+    """No value, with a type: what a function gives if one of its constants is null."""
+    return Value(nw.lit(None, dtype=nw.from_native(pl.DataFrame(schema={"x": dtype})).schema["x"]), dtype)

@@ -1,0 +1,195 @@
+"""Scalar functions at their edges: values give what DuckDB gives, or are refused when the flow is built."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.duck import database
+from tests.stream.sql.tables import plain
+
+import falkirk as fk
+
+COLUMNS = {
+    "id": fk.Int64, "a": fk.Int64, "n": fk.Int32, "f": fk.Float64, "s": fk.String, "p": fk.Decimal(9, 2),
+    "q": fk.Decimal(12, 4), "seen": fk.Datetime, "d": fk.Date,
+}  # fmt: skip
+VALUES: dict[str, list[Any]] = {
+    "a": [-3, 0, 1, 7, None],
+    "n": [-3, 0, 2, 100, None],
+    "f": [-2.5, -0.0, 0.5, 2.25, 1e20, None],
+    "s": ["abcd", "ab", "", "a\nb", "éa😀x", "$1 \\1", "Aab", None],
+    "p": ["2.50", "-2.50", "2.45", "-2.45", "2.44", "-0.05", "0.00", "9999999.99", None],
+    "q": ["1.0050", "-1.0050", "2.5000", "2.4999", "99999999.9999", None],
+    "seen": [datetime(2026, 1, 5, 3, 4, 5, 6000, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC),
+             datetime(2024, 2, 29, 12, tzinfo=UTC), datetime(123, 4, 5, tzinfo=UTC), None],
+    "d": [date(2026, 1, 5), date(1960, 2, 29), date(2026, 12, 31), None],
+}  # fmt: skip
+
+ROUNDED = """
+round(p)
+round(p, 0)
+round(p, 1)
+round(p, 2)
+round(p, 5)
+round(q, 2)
+round(q, 3)
+cast(round(q, 2) as varchar)
+cast(p as int)
+cast(q as bigint)
+round(2.25, 1) + f
+"""
+
+CONSTANTS = r"""
+s like null
+s not like null
+s ilike null
+s like 'a' escape null
+regexp_matches(s, null)
+regexp_replace(s, null, 'x')
+regexp_replace(s, 'a', null)
+substring(s, null)
+substring(s, 2, null)
+substring(s, null, 2)
+left(s, null)
+right(s, null)
+trim(s, null)
+ltrim(s, null)
+replace(s, null, 'x')
+replace(s, 'a', null)
+starts_with(s, null)
+ends_with(s, null)
+contains(s, null)
+concat_ws(null, s, s)
+round(f, null)
+round(p, null)
+round(n, null)
+strftime(seen, null)
+strptime(s, null)
+log(null, f)
+"""
+
+TEXT = r"""
+substring(s, 1, -1)
+substring(s, 3, -1)
+substring(s, 3, -9)
+substring(s, -1, -2)
+substring(s, -3, -2)
+substring(s, 0, -2)
+substring(s, 0)
+substring(s, 0, 1)
+substring(s, 0, 2)
+substring(s, -6, 4)
+substring(s, -2, 5)
+left(s, -1)
+left(s, -2)
+left(s, -9)
+left(s, 0)
+right(s, 0)
+right(s, -1)
+right(s, 1)
+replace(s, '', 'x')
+replace(s, 'a', '')
+trim(s, '')
+"""
+
+PATTERNS = r"""
+regexp_replace(s, '(a)(b)', '\2\1')
+regexp_replace(s, '(a)(b)', '[\0]')
+regexp_replace(s, '(?:a)(b)', '\1\1')
+regexp_replace(s, 'a', '$0')
+regexp_replace(s, 'a', '$$')
+regexp_replace(s, '(a)', '${1}x$1')
+regexp_replace(s, 'a', '\\')
+regexp_replace(s, 'A', 'z', 'i')
+regexp_replace(s, 'A', 'z', 'gi')
+regexp_replace(s, 'A', 'z', 'ic')
+regexp_replace(s, 'A', 'z', 'ci')
+regexp_replace(s, 'A', 'z', '')
+regexp_replace(s, 'a.b', 'z')
+regexp_replace(s, 'a.b', 'z', 's')
+regexp_replace(s, '', '.', 'g')
+regexp_replace(s, 'b*', '.', 'g')
+"""
+
+EXPRESSIONS = [line for block in (ROUNDED, CONSTANTS, TEXT, PATTERNS) for line in block.strip().splitlines()]
+
+
+def rows() -> list[dict[str, Any]]:
+    """Each value of each column; the shorter columns begin again."""
+    count = max(map(len, VALUES.values()))
+    return [
+        {"id": i, **{name: _made(name, values[i % len(values)]) for name, values in VALUES.items()}}
+        for i in range(count)
+    ]
+
+
+def _made(name: str, value: Any) -> Any:
+    return Decimal(value) if name in "pq" and value is not None else value
+
+
+def flow_of() -> tuple[fk.Flow, Any]:
+    flow = fk.Flow("scalars")
+    return flow, flow.source("t", value=fk.Json(COLUMNS))
+
+
+def streamed(expression: str) -> list[Any]:
+    flow, _ = flow_of()
+    flow.sql(f"select id, {expression} as x from t").sink("out", value=fk.Json())
+    out = fk.testing.run(flow, {"t": rows()}, step_rows=50).sinks["out"].rows
+    return [plain(row["x"]) for row in sorted(out, key=lambda row: row["id"])]
+
+
+def answered(expression: str) -> list[Any]:
+    """DuckDB's answer."""
+    frame = pl.DataFrame(rows(), schema=flow_of()[1].schema)
+    with database(t=frame) as connection:
+        connection.execute("set timezone = 'UTC'")
+        return [plain(x) for (x,) in connection.execute(f"select {expression} from t order by id").fetchall()]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_gives_what_duckdb_gives(expression: str) -> None:
+    assert streamed(expression) == answered(expression)
+
+
+REFUSED = [
+    (r"s like 5", "the pattern of like is a text", "5"),
+    (r"substring(s, '2')", "the start of substring is a whole number", "'2'"),
+    (r"substring(s, 1.5)", "the start of substring is a whole number", "1.5"),
+    (r"substring(s, 1, 'x')", "the length of substring is a whole number", "'x'"),
+    (r"substring(s)", "substring has no start", "s)"),
+    (r"left(s, 'x')", "the number of characters is a whole number", "'x'"),
+    (r"left(s, true)", "the number of characters is a whole number", "left"),
+    (r"left(s, a)", "the number of characters must be a constant", "a"),
+    (r"left(s, -5000)", "left leaves out up to 1000 characters", "left"),
+    (r"right(s, 'x')", "the second argument of right is a whole number", "'x'"),
+    (r"round(f, 'x')", "the number of digits is a whole number", "'x'"),
+    (r"round(f, 1.5)", "the number of digits is a whole number", "1.5"),
+    (r"replace(s, 1, 'x')", "what replace looks for is a text", "1"),
+    (r"starts_with(s, 1)", "the second argument of starts_with is a text", "1"),
+    (r"concat_ws(5, s, s)", "the separator is a text", "5"),
+    (r"log('x', f)", "the base of a logarithm is a number", "'x'"),
+    (r"regexp_matches(s, 5)", "a regular expression is a text", "5"),
+    (r"regexp_matches(s, 'a(')", "this is not a regular expression: unclosed group", "'a('"),
+    (r"regexp_replace(s, '(?=a)', '')", "this is not a regular expression: look-around", "'(?=a)'"),
+    (r"regexp_replace(s, 'a')", "regexp_replace has no replacement", "regexp_replace"),
+    (r"regexp_replace(s, 'a', '\1')", r"regexp_replace cannot write \1", r"'\1'"),
+    (r"regexp_replace(s, 'a', '\x')", r"regexp_replace cannot write \x", r"'\x'"),
+    (r"regexp_replace(s, 'a', 'x\')", "regexp_replace cannot write \\", "'x\\'"),
+    (r"regexp_replace(s, 'a', 'x', 'l')", "regexp_replace does not take the flags 'l'", "'l'"),
+    (r"regexp_replace(s, 'a', 'x', null)", "regexp_replace does not take null", "regexp_replace"),
+]
+
+
+@pytest.mark.parametrize(("expression", "what", "under"), REFUSED)
+def test_what_has_no_value_is_refused_at_its_place(expression: str, what: str, under: str) -> None:
+    with pytest.raises(fk.FalkirkError) as refused:
+        flow_of()[0].sql(f"select {expression} as x, id from t")
+    error = refused.value
+    _, line, carets = error.where.split("\n")
+    assert what in error.what
+    assert line[carets.index("^") :].startswith(under)
