@@ -115,7 +115,65 @@ regexp_replace(s, '', '.', 'g')
 regexp_replace(s, 'b*', '.', 'g')
 """
 
-EXPRESSIONS = [line for block in (ROUNDED, CONSTANTS, TEXT, PATTERNS) for line in block.strip().splitlines()]
+FORMATS = r"""
+strftime(seen, '%f')
+strftime(seen, '%g')
+strftime(seen, '%n')
+strftime(seen, '%c')
+strftime(seen, '%x %X %T')
+strftime(seen, '%z')
+strftime(seen, '%a %A %b %B %h')
+strftime(seen, '%w %u %U %W %G %V')
+strftime(seen, '%Y %y %-y %m %-m %d %-d %j %-j')
+strftime(seen, '%H %-H %I %-I %p %M %-M %S %-S')
+strftime(seen, '%%f 100%%')
+strftime(d, '%H:%M %d')
+strptime(strftime(seen, '%Y-%m-%d %H:%M:%S.%f'), '%Y-%m-%d %H:%M:%S.%f')
+strptime(strftime(seen, '%Y-%m-%d %H:%M:%S.%g'), '%Y-%m-%d %H:%M:%S.%g')
+strptime('2026-01-01 00:00:00.25', '%Y-%m-%d %H:%M:%S.%f')
+strptime('2026-01-01 00:00:00.2', '%Y-%m-%d %H:%M:%S.%g')
+strptime('30.25', '%S.%f')
+strptime(strftime(seen, '%c'), '%c')
+strptime(strftime(seen, '%x'), '%x')
+strptime(strftime(seen, '%X'), '%X')
+strptime(strftime(seen, '%H:%M'), '%H:%M')
+strptime(strftime(seen, '%H'), '%H')
+strptime(strftime(seen, '%M'), '%M')
+strptime(strftime(seen, '%Y'), '%Y')
+strptime(strftime(seen, '%m'), '%m')
+strptime(strftime(seen, '%d'), '%d')
+strptime(strftime(seen, '%Y %d'), '%Y %d')
+strptime(strftime(seen, '%d %b %Y'), '%d %b %Y')
+strptime(strftime(seen, '%Y %j'), '%Y %j')
+strptime(strftime(seen, '%j%%'), '%j%%')
+strptime(strftime(seen, '%I:%M %p'), '%I:%M %p')
+strptime(strftime(seen, '%Y-%m-%d %I %p'), '%Y-%m-%d %I %p')
+strptime(strftime(seen, '%d.%m.%y'), '%d.%m.%y')
+strptime('68-02-28', '%y-%m-%d')
+strptime('69-02-28', '%y-%m-%d')
+strptime('70-02-28', '%y-%m-%d')
+strptime('2069', '%Y')
+strptime('2026-1-5', '%Y-%m-%d')
+strptime('20260105', '%Y%m%d')
+strptime('2026-01-01 05:00:00 +0200', '%Y-%m-%d %H:%M:%S %z')
+strptime('2026-01-01 05:00:00 -02', '%Y-%m-%d %H:%M:%S %z')
+strptime('2026-01-01 05:00:00 +02:30', '%Y-%m-%d %H:%M:%S %z')
+strptime('abc%', 'abc%%')
+"""
+
+TIMES = """
+seen + interval '1' week
+seen - interval 2 week
+interval '-1' week + d
+d - date '2026-01-01'
+date '2026-01-01' - d
+d - d > 3
+seen - d > interval '3 days'
+"""
+
+EXPRESSIONS = [
+    line for block in (ROUNDED, CONSTANTS, TEXT, PATTERNS, FORMATS, TIMES) for line in block.strip().splitlines()
+]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -182,6 +240,21 @@ REFUSED = [
     (r"regexp_replace(s, 'a', 'x\')", "regexp_replace cannot write \\", "'x\\'"),
     (r"regexp_replace(s, 'a', 'x', 'l')", "regexp_replace does not take the flags 'l'", "'l'"),
     (r"regexp_replace(s, 'a', 'x', null)", "regexp_replace does not take null", "regexp_replace"),
+    (r"strftime(seen, '')", "the format of a time has no code", "str"),
+    (r"strftime(seen, 'a%')", "strftime does not take %", "strftime"),
+    (r"strftime(seen, '%Y %Q')", "strftime does not take %Q", "strftime"),
+    (r"strftime(seen, '%Z')", "strftime does not take %Z", "strftime"),
+    (r"strftime(seen, '%-f')", "strftime does not take %-f", "strftime"),
+    (r"strftime(seen, '%D')", "strftime does not take %D", "strftime"),
+    (r"strftime(seen, 5)", "the format of a time is a text", "5"),
+    (r"strptime(s, '')", "the format of a time has no code", "str"),
+    (r"strptime(s, '%G %V %u')", "strptime does not take %G", "strptime"),
+    (r"strptime(s, '%Y %Z')", "strptime does not take %Z", "strptime"),
+    (r"strptime(s, '%S,%f')", "strptime takes %f after a point", "strptime"),
+    (r"strptime(s, '%I:%M')", "strptime takes %I with %p", "strptime"),
+    (r"strptime(s, '%H %p')", "strptime takes %I with %p", "strptime"),
+    (r"strptime(s, '%y %z')", "strptime does not take %y with %z", "strptime"),
+    (r"d - d > interval '3 days'", "cannot be compared", "d - d"),
 ]
 
 

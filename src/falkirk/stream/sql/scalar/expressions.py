@@ -12,7 +12,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats.types import type_name
-from falkirk.stream.sql.scalar import arithmetic, patterns, strings, times
+from falkirk.stream.sql.scalar import arithmetic, patterns, strings, time_formats, times
 from falkirk.stream.sql.scalar.types import dtype_of, type_of
 from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, need
 from falkirk.stream.sql.text import Text
@@ -261,6 +261,7 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     **strings.HANDLERS,
     **patterns.HANDLERS,
     **times.HANDLERS,
+    **time_formats.HANDLERS,
     exp.Literal: _literal,
     exp.Boolean: lambda _, node: literal(bool(node.this)),
     exp.Null: lambda _, node: literal(None),

@@ -10,7 +10,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats import types as fk
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need, null
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, need
 from falkirk.stream.sql.text import Text
 
 _UNITS = {
@@ -64,9 +64,12 @@ def shifted(build: Build, node: exp.Add | exp.Sub) -> Value | None:
         at = need(build, left, "time", "+ interval")
         sign = "-" if isinstance(node, exp.Sub) != (number < 0) else ""
         moment = at.expr if isinstance(at.dtype, pl.Datetime) else at.expr.cast(fk.Datetime)
+        number, unit = (number * 7, "DAY") if unit == "WEEK" else (number, unit)  # Narwhals has no week
         return build.typed(node, moment.dt.offset_by(f"{sign}{abs(number)}{_UNITS[unit]}"))
     a, b = build(left), build(right)
     if isinstance(node, exp.Sub) and a.family == b.family == "time":
+        if a.dtype == b.dtype == pl.Date():
+            return build.typed(node, (a.expr - b.expr).dt.total_minutes() // (24 * 60))
         return build.typed(node, moment_of(a).expr - moment_of(b).expr)
     return None
 
@@ -163,20 +166,6 @@ def _difference(build: Build, node: exp.Expr) -> Value:
     return build.typed(node, (later - earlier) // _FIXED[unit])
 
 
-def _format(build: Build, node: exp.TimeToStr) -> Value:
-    at = moment_of(need(build, node.this, "time", "strftime")).expr
-    form = constant(build, node.args["format"], "the format of a time", "a text")
-    return null(pl.String()) if form is None else build.typed(node, at.dt.to_string(form))
-
-
-def _parse(build: Build, node: exp.StrToTime) -> Value:
-    x = need(build, node.this, "String", "strptime").expr
-    form = constant(build, node.args["format"], "the format of a time", "a text")
-    if form is None:
-        return null(pl.Datetime("ms", "UTC"))
-    return build.typed(node, x.str.to_datetime(format=form).dt.replace_time_zone("UTC").cast(fk.Datetime))
-
-
 def _from_number(build: Build, node: exp.UnixToTime) -> Value:
     """to_timestamp(seconds), epoch_ms(milliseconds); epoch_ms(timestamp) is the number again."""
     of, millis = node.this, node.args.get("scale") is not None and node.args["scale"].name == "3"
@@ -217,8 +206,6 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     exp.DateTrunc: _truncate,
     exp.DateDiff: _difference,
     exp.TimestampDiff: _difference,
-    exp.TimeToStr: _format,
-    exp.StrToTime: _parse,
     exp.UnixToTime: _from_number,
     exp.TimeToUnix: _epoch,
     exp.CurrentTimestamp: _now,
