@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 from tests.duck import database
@@ -171,9 +172,33 @@ d - d > 3
 seen - d > interval '3 days'
 """
 
-EXPRESSIONS = [
-    line for block in (ROUNDED, CONSTANTS, TEXT, PATTERNS, FORMATS, TIMES) for line in block.strip().splitlines()
-]
+NUMBERS = """
+greatest(f / 0, 1) > 5
+greatest(f / 0, f)
+greatest((f - f) / 0, 1, null) > 5
+greatest(a, 2.5)
+least((f - f) / 0, 1)
+least((f - f) / 0, null) > 5
+sign((f - f) / 0)
+sign(f / 0)
+sign(p)
+cast(2.5 as int) + a
+cast(-2.5 as bigint) + a
+cast(0.5 + 1 as int) + a
+cast(2.5e0 as int) + a
+cast(-3.5e0 as int) + a
+cast(300 as smallint) + a
+cast(n as tinyint) + 27
+cast(n as tinyint) * -1
+- cast(n as tinyint)
+abs(cast(n as tinyint))
+n * 1000000
+n + a
+n + cast(n as tinyint)
+"""
+
+_BLOCKS = (ROUNDED, CONSTANTS, TEXT, PATTERNS, FORMATS, TIMES, NUMBERS)
+EXPRESSIONS = [line for block in _BLOCKS for line in block.strip().splitlines()]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -254,6 +279,8 @@ REFUSED = [
     (r"strptime(s, '%I:%M')", "strptime takes %I with %p", "strptime"),
     (r"strptime(s, '%H %p')", "strptime takes %I with %p", "strptime"),
     (r"strptime(s, '%y %z')", "strptime does not take %y with %z", "strptime"),
+    (r"cast(1e20 as bigint)", "Int64 does not hold 100000000000000000000", "1e20"),
+    (r"cast(-128.5 as tinyint)", "Int8 does not hold -129", ""),
     (r"d - d > interval '3 days'", "cannot be compared", "d - d"),
 ]
 
@@ -266,3 +293,21 @@ def test_what_has_no_value_is_refused_at_its_place(expression: str, what: str, u
     _, line, carets = error.where.split("\n")
     assert what in error.what
     assert line[carets.index("^") :].startswith(under)
+
+
+@pytest.mark.parametrize("aggregate", ["bool_and(a)", "bool_or(n)", "count_if(a)"])
+def test_an_aggregate_of_conditions_takes_no_numbers(aggregate: str) -> None:
+    with pytest.raises(fk.FalkirkError, match="takes conditions, and this is Int"):
+        flow_of()[0].sql(f"select {aggregate} as x from t")
+
+
+OVERFLOWING = ["cast(n as tinyint) * 100", "n * 1000000000", "n + n * 700000000 * 2", "cast(abs(n) as utinyint) - 1",
+               "-cast(n - 125 as tinyint)", "abs(cast(n - 125 as tinyint))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", OVERFLOWING)
+def test_a_small_integer_that_does_not_hold_the_result_fails_the_row(expression: str) -> None:
+    with pytest.raises(duckdb.OutOfRangeException):
+        answered(expression)
+    with pytest.raises(fk.FalkirkError, match="conversion from `i64` to"):
+        streamed(expression)

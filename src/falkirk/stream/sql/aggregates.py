@@ -33,6 +33,11 @@ _OF_COLUMN: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
     exp.AnyValue: max_,
 }
 
+_OF_CONDITIONS: Mapping[type[exp.Expr], str] = {
+    exp.LogicalOr: "bool_or",
+    exp.LogicalAnd: "bool_and",
+    exp.CountIf: "count_if",
+}
 
 _SPREADS: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
     exp.Stddev: std,
@@ -73,6 +78,7 @@ class Aggregates:
         function: Any = node.this if isinstance(node, exp.Filter | exp.IgnoreNulls) else node
         name = self._free(name or _name(function))
         self.build.text.only(function, "big_int", "quantile")
+        self._conditions_only(function)
         if isinstance(function, exp.Count | exp.CountIf):
             self.asked[name] = self._count(name, function, where)
         elif type(function) in _OF_COLUMN:
@@ -101,6 +107,11 @@ class Aggregates:
                 f"there are: {KNOWN}",
             )
         self.given[node] = name
+
+    def _conditions_only(self, function: Any) -> None:
+        """Raises DefinitionError if an aggregate of conditions is given something else."""
+        if type(function) in _OF_CONDITIONS and not isinstance(function.this, exp.Distinct):
+            need(self.build, function.this, "Boolean", _OF_CONDITIONS[type(function)])
 
     def with_nulls(self, grouped: Stream[Any]) -> Stream[Any]:
         """The result of the DSL's aggregates, with null for a sum of nothing."""

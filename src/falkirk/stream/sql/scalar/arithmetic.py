@@ -16,7 +16,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.sql.scalar import times
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need, null
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, narwhals, need, null
 
 _OPERATORS: Mapping[type[exp.Expr], tuple[str, Callable[[Any, Any], Any]]] = {
     exp.Add: ("+", lambda a, b: a + b),
@@ -34,7 +34,15 @@ def _arithmetic(build: Build, node: exp.Binary) -> Value:
         return number(apply(Decimal(a.literal), Decimal(b.literal)), a, b)
     if isinstance(node, exp.Mul):
         a, b = _scaled(a, b)
-    return build.typed(node, apply(a.expr, b.expr))
+    return _held(build, node, apply, a.expr, b.expr)
+
+
+def _held(build: Build, node: exp.Expr, apply: Callable[..., nw.Expr], *of: nw.Expr) -> Value:
+    """A result with Polars' type of it. The cast from 64 bits fails the row if a smaller integer does not hold it."""
+    value = build.typed(node, apply(*of))
+    if not value.dtype.is_integer() or value.dtype in (pl.Int64(), pl.UInt64()):
+        return value
+    return build.typed(node, apply(*[x.cast(nw.Int64) for x in of]).cast(narwhals(value.dtype)))
 
 
 def _scaled(a: Value, b: Value) -> tuple[Value, Value]:
@@ -48,11 +56,11 @@ def _scaled(a: Value, b: Value) -> tuple[Value, Value]:
 def _negative(build: Build, node: exp.Neg) -> Value:
     value = need(build, node.this, "number", "-")
     if value.is_literal and value.literal is not None:
-        return number(-Decimal(value.literal), value)
-    return build.typed(node, 0 - value.expr)
+        return number(-value.literal if isinstance(value.literal, float) else -Decimal(value.literal), value)
+    return _held(build, node, lambda x: 0 - x, value.expr)
 
 
-def number(value: Decimal, *of: Value) -> Value:
+def number(value: Decimal | float, *of: Value) -> Value:
     """A constant that was computed of others."""
     if all(v.dtype.is_integer() for v in of):
         return literal(int(value))
@@ -126,8 +134,10 @@ def rounded(value: Value, digits: int) -> nw.Expr:
 
 
 def _sign(build: Build, node: exp.Sign) -> Value:
-    x = need(build, node.this, "number", "sign").settled()
-    return build.typed(node, (x > 0).cast(nw.Int64) - (x < 0).cast(nw.Int64))
+    value = need(build, node.this, "number", "sign")
+    x = value.settled()
+    above = (x > 0) & ~x.is_nan() if value.dtype.is_float() else x > 0  # Polars has NaN above all numbers
+    return build.typed(node, above.cast(nw.Int64) - (x < 0).cast(nw.Int64))
 
 
 def _power(build: Build, node: exp.Pow) -> Value:
@@ -159,7 +169,7 @@ def _whole(name: str, function: Callable[[nw.Expr], nw.Expr]) -> Handler:
 
 
 def _abs(build: Build, node: exp.Abs) -> Value:
-    return build.typed(node, need(build, node.this, "number", "abs").settled().abs())
+    return _held(build, node, lambda x: x.abs(), need(build, node.this, "number", "abs").settled())
 
 
 def _is_nan(build: Build, node: exp.IsNan) -> Value:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from functools import reduce
 from typing import Any
 
@@ -14,7 +15,7 @@ from sqlglot import exp
 from falkirk.stream.formats.types import type_name
 from falkirk.stream.sql.scalar import arithmetic, patterns, strings, time_formats, times
 from falkirk.stream.sql.scalar.types import dtype_of, type_of
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, need
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, narwhals, need, null
 from falkirk.stream.sql.text import Text
 
 Resolve = Callable[[exp.Column], str]
@@ -72,6 +73,8 @@ def _literal(_: Build, node: exp.Literal) -> Value:
         return literal(node.name)
     if node.is_int:
         return literal(int(node.name))
+    if "e" in node.name.lower():
+        return literal(float(node.name))
     # A number with a point is a decimal until it meets a column: 0.06 + 0.01 is 0.07.
     return Value(nw.lit(float(node.name)), pl.Float64(), Decimal(node.name))
 
@@ -110,8 +113,7 @@ def alike(build: Build, left: exp.Expr, right: exp.Expr) -> tuple[Value, Value]:
         )
     if not (a.family and b.family):  # with null: unknown
         dtype = a.dtype if a.family else b.dtype if b.family else pl.Boolean()
-        null = nw.lit(None, dtype=nw.from_native(pl.DataFrame(schema={"x": dtype})).schema["x"])
-        a, b = (v if v.family else Value(null, dtype) for v in (a, b))
+        a, b = (v if v.family else null(dtype) for v in (a, b))
     return a, b
 
 
@@ -202,8 +204,18 @@ def _nullif(build: Build, node: exp.Nullif) -> Value:
     return build.typed(node, nw.when(~(a.expr == b.expr).fill_null(False)).then(a.settled()))
 
 
-def _extreme(apply: Callable[..., nw.Expr]) -> Handler:
-    return lambda build, node: build.typed(node, apply(*one_family(build, node, [node.this, *node.expressions])))
+def _least(build: Build, node: exp.Least) -> Value:
+    return build.typed(node, nw.min_horizontal(*one_family(build, node, [node.this, *node.expressions])))
+
+
+def _greatest(build: Build, node: exp.Greatest) -> Value:
+    """NaN is greater than every number, and Polars passes it over."""
+    values = one_family(build, node, [node.this, *node.expressions])
+    found = build.typed(node, nw.max_horizontal(*values))
+    if not found.dtype.is_float():
+        return found
+    is_nan = reduce(lambda a, b: a | b, [v.cast(nw.Float64).is_nan().fill_null(False) for v in values])
+    return build.typed(node, nw.when(is_nan).then(nw.lit(math.nan, dtype=narwhals(found.dtype))).otherwise(found.expr))
 
 
 def _cast(build: Build, node: exp.Cast) -> Value:
@@ -217,8 +229,19 @@ def _cast(build: Build, node: exp.Cast) -> Value:
     if value.dtype == pl.String() and dtype == pl.Date():
         return build.typed(node, value.expr.str.to_date(format="%Y-%m-%d"))
     to: Any = type_of(node.args["to"], build.text)
+    if dtype.is_integer() and isinstance(value.literal, int | float | Decimal):
+        return build.typed(node, nw.lit(_whole(build, node, value.literal, dtype), dtype=to))
     source = arithmetic.as_integer(value) if dtype.is_integer() else value.settled()
     return build.typed(node, source.cast(to))
+
+
+def _whole(build: Build, node: exp.Cast, number: int | float | Decimal, dtype: pl.DataType) -> int:
+    """A constant as an integer: half of a decimal goes away from zero, half of a float to even. Raises DefinitionError."""
+    whole = round(number) if isinstance(number, float) else int(Decimal(number).to_integral_value(ROUND_HALF_UP))
+    low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
+    if not low <= whole <= high:
+        raise build.text.error(node, f"{type_name(dtype)} does not hold {whole}", f"it holds {low} to {high}")
+    return whole
 
 
 def _no_cast(given: pl.DataType, wanted: pl.DataType) -> str:
@@ -278,8 +301,8 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     exp.If: _case,
     exp.Coalesce: _coalesce,
     exp.Nullif: _nullif,
-    exp.Greatest: _extreme(nw.max_horizontal),
-    exp.Least: _extreme(nw.min_horizontal),
+    exp.Greatest: _greatest,
+    exp.Least: _least,
     exp.Cast: _cast,
     exp.TryCast: _try_cast,
 }

@@ -124,4 +124,13 @@ def constant(build: Build, node: exp.Expr, what: str, wanted: str) -> Any:
 
 def null(dtype: pl.DataType) -> Value:
     """No value, with a type: what a function gives if one of its constants is null."""
-    return Value(nw.lit(None, dtype=nw.from_native(pl.DataFrame(schema={"x": dtype})).schema["x"]), dtype)
+    return Value(nw.lit(None, dtype=narwhals(dtype)), dtype)
+
+
+def narwhals(dtype: pl.DataType) -> Any:
+    """A type of Polars, for an expression.
+
+    >>> narwhals(pl.List(pl.Int8()))
+    List(Int8)
+    """
+    return nw.from_native(pl.DataFrame(schema={"x": dtype})).schema["x"]
