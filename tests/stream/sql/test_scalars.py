@@ -16,7 +16,7 @@ import falkirk as fk
 
 COLUMNS = {
     "id": fk.Int64, "a": fk.Int64, "n": fk.Int32, "f": fk.Float64, "s": fk.String, "p": fk.Decimal(9, 2),
-    "q": fk.Decimal(12, 4), "seen": fk.Datetime, "d": fk.Date,
+    "q": fk.Decimal(12, 4), "seen": fk.Datetime, "d": fk.Date, "l": fk.List(fk.Int64), "c": fk.Boolean,
 }  # fmt: skip
 VALUES: dict[str, list[Any]] = {
     "a": [-3, 0, 1, 7, None],
@@ -28,6 +28,8 @@ VALUES: dict[str, list[Any]] = {
     "seen": [datetime(2026, 1, 5, 3, 4, 5, 6000, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC),
              datetime(2024, 2, 29, 12, tzinfo=UTC), datetime(123, 4, 5, tzinfo=UTC), None],
     "d": [date(2026, 1, 5), date(1960, 2, 29), date(2026, 12, 31), None],
+    "l": [[1, None], [], [2], None],
+    "c": [True, False, None],
 }  # fmt: skip
 
 ROUNDED = """
@@ -195,6 +197,18 @@ abs(cast(n as tinyint))
 n * 1000000
 n + a
 n + cast(n as tinyint)
+cast(c as decimal(9, 2))
+cast(c as double)
+cast(a as boolean)
+cast(cast(a as varchar) as varbinary)
+cast(cast(cast(a as varchar) as varbinary) as varchar)
+cast(l as varchar[])
+cast(l as double[])
+cast(l as bigint[])
+cast(null as bigint[])
+cast(d as timestamp)
+cast(d as varchar)
+cast(seen as timestamp(6))
 """
 
 _BLOCKS = (ROUNDED, CONSTANTS, TEXT, PATTERNS, FORMATS, TIMES, NUMBERS)
@@ -281,6 +295,17 @@ REFUSED = [
     (r"strptime(s, '%y %z')", "strptime does not take %y with %z", "strptime"),
     (r"cast(1e20 as bigint)", "Int64 does not hold 100000000000000000000", "1e20"),
     (r"cast(-128.5 as tinyint)", "Int8 does not hold -129", ""),
+    (r"cast(a as bigint[])", "Int64 cannot be cast to List(Int64)", "a"),
+    (r"cast(a as date)", "Int64 cannot be cast to Date", "a"),
+    (r"cast(a as struct(x bigint))", "Int64 cannot be cast to Struct", "a"),
+    (r"cast(a as varbinary)", "Int64 cannot be cast to Binary", "a"),
+    (r"cast(l as varchar)", "List(Int64) cannot be cast to String", "l"),
+    (r"cast(l as bigint)", "List(Int64) cannot be cast to Int64", "l"),
+    (r"cast(l as date[])", "List(Int64) cannot be cast to List(Date)", "l"),
+    (r"cast(s as boolean)", "String cannot be cast to Boolean", "s"),
+    (r"cast(d as int)", "Date cannot be cast to Int32", "d"),
+    (r"cast(seen as boolean)", "Datetime cannot be cast to Boolean", "seen"),
+    (r"cast(seen - seen as bigint)", "cannot be cast to Int64", "seen"),
     (r"d - d > interval '3 days'", "cannot be compared", "d - d"),
 ]
 

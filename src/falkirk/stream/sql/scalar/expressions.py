@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -13,8 +13,7 @@ import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.formats.types import type_name
-from falkirk.stream.sql.scalar import arithmetic, patterns, strings, time_formats, times
-from falkirk.stream.sql.scalar.types import dtype_of, type_of
+from falkirk.stream.sql.scalar import arithmetic, casts, patterns, strings, time_formats, times
 from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, narwhals, need, null
 from falkirk.stream.sql.text import Text
 
@@ -218,54 +217,6 @@ def _greatest(build: Build, node: exp.Greatest) -> Value:
     return build.typed(node, nw.when(is_nan).then(nw.lit(math.nan, dtype=narwhals(found.dtype))).otherwise(found.expr))
 
 
-def _cast(build: Build, node: exp.Cast) -> Value:
-    dtype, value = dtype_of(node.args["to"], build.text), build(node.this)
-    if isinstance(value.literal, str) and (dtype == pl.Date() or isinstance(dtype, pl.Datetime)):
-        return times.parsed(value.literal, dtype, node, build.text)
-    if hint := _no_cast(value.dtype, dtype):
-        raise build.text.error(node, f"{type_name(value.dtype)} cannot be cast to {type_name(dtype)}", hint)
-    if isinstance(value.dtype, pl.Datetime) and dtype == pl.Date():
-        return build.typed(node, value.expr.dt.date())
-    if value.dtype == pl.String() and dtype == pl.Date():
-        return build.typed(node, value.expr.str.to_date(format="%Y-%m-%d"))
-    to: Any = type_of(node.args["to"], build.text)
-    if dtype.is_integer() and isinstance(value.literal, int | float | Decimal):
-        return build.typed(node, nw.lit(_whole(build, node, value.literal, dtype), dtype=to))
-    source = arithmetic.as_integer(value) if dtype.is_integer() else value.settled()
-    return build.typed(node, source.cast(to))
-
-
-def _whole(build: Build, node: exp.Cast, number: int | float | Decimal, dtype: pl.DataType) -> int:
-    """A constant as an integer: half of a decimal goes away from zero, half of a float to even. Raises DefinitionError."""
-    whole = round(number) if isinstance(number, float) else int(Decimal(number).to_integral_value(ROUND_HALF_UP))
-    low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
-    if not low <= whole <= high:
-        raise build.text.error(node, f"{type_name(dtype)} does not hold {whole}", f"it holds {low} to {high}")
-    return whole
-
-
-def _no_cast(given: pl.DataType, wanted: pl.DataType) -> str:
-    """What to write in place of a cast that has no plain meaning; "" if it has."""
-    moment, number = isinstance(wanted, pl.Datetime), wanted.is_numeric()
-    if moment and given == pl.String():
-        return "strptime(x, '%Y-%m-%d %H:%M:%S')"
-    if moment and given.is_numeric():
-        return "to_timestamp(seconds), or epoch_ms(milliseconds)"
-    if number and isinstance(given, pl.Datetime):
-        return "epoch_ms(at), or extract(epoch from at)"
-    if wanted == pl.String() and isinstance(given, pl.Datetime):
-        return "strftime(at, '%Y-%m-%d %H:%M:%S')"
-    if wanted == pl.Boolean() and given == pl.String():
-        return "compare it: x = 'true'"
-    return ""
-
-
-def _try_cast(build: Build, node: exp.TryCast) -> Value:
-    raise build.text.error(
-        node, "try_cast is not supported", "cast it; a row that has no such value fails, as on_error says"
-    )
-
-
 _SAFE = ("safe", "coalesce", "typed")
 _PARTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Literal: ("is_string",), exp.Like: ("negate",), exp.ILike: ("negate",), exp.Round: ("decimals",),
@@ -281,6 +232,7 @@ _PARTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
 
 HANDLERS: Mapping[type[exp.Expr], Handler] = {
     **arithmetic.HANDLERS,
+    **casts.HANDLERS,
     **strings.HANDLERS,
     **patterns.HANDLERS,
     **times.HANDLERS,
@@ -303,6 +255,4 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     exp.Nullif: _nullif,
     exp.Greatest: _greatest,
     exp.Least: _least,
-    exp.Cast: _cast,
-    exp.TryCast: _try_cast,
 }
