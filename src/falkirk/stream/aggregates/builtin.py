@@ -7,7 +7,8 @@
     min, max   of nothing, or of nulls, is null; NaN only where there is nothing else        the column's type
 
 Integers are summed in 128 bits. A sum that leaves Int64 stops the app with the group and the number; it never wraps.
-A sum of floats is rounded after every step, so that its last bits depend on the division; replays repeat divisions.
+A sum of floats is rounded after every step, so that its last bits depend on the division; replays repeat divisions. What a
+large value rounds away stays away when that value is taken back.
 """
 
 from __future__ import annotations
