@@ -184,6 +184,8 @@ least((f - f) / 0, null) > 5
 sign((f - f) / 0)
 sign(f / 0)
 sign(p)
+-p
+-q
 cast(2.5 as int) + a
 cast(-2.5 as bigint) + a
 cast(0.5 + 1 as int) + a
@@ -306,7 +308,16 @@ REFUSED = [
     (r"cast(d as int)", "Date cannot be cast to Int32", "d"),
     (r"cast(seen as boolean)", "Datetime cannot be cast to Boolean", "seen"),
     (r"cast(seen - seen as bigint)", "cannot be cast to Int64", "seen"),
-    (r"d - d > interval '3 days'", "cannot be compared", "d - d"),
+    (r"d - d > interval '3 days'", "Int64 and an interval cannot be compared", "d - d"),
+    (r"seen - seen > 3", "an interval and Int64 cannot be compared", "seen - seen"),
+    (r"d + 1", "a time and a number cannot be added", "d + 1"),
+    (r"cast('x' as int)", "'x' is not Int32", "'x'"),
+    (r"random()", "random is not supported", "random"),
+    (r"make_date(2026, 1, 1)", "make_date is not supported", "make_date"),
+    (r"s similar to 'a.*'", "s similar to 'a.*' is not supported", "s similar"),
+    (r"[a, a]", "a list is not supported", "a, a"),
+    (r"a > any (select a from t)", "any is not supported", "a"),
+    (r"exists (select 1 from t)", "exists (select …) can only be a condition of its own in where", ""),
 ]
 
 
@@ -324,6 +335,28 @@ def test_what_has_no_value_is_refused_at_its_place(expression: str, what: str, u
 def test_an_aggregate_of_conditions_takes_no_numbers(aggregate: str) -> None:
     with pytest.raises(fk.FalkirkError, match="takes conditions, and this is Int"):
         flow_of()[0].sql(f"select {aggregate} as x from t")
+
+
+HINTS = [
+    ("select id from t where rank() over (order by a) = 1", "a window function has no place here", "use qualify"),
+    ("select id from t where count(*) > 1", "count is an aggregate, which has no place here", "a subquery of from"),
+    ("select id from t where (select bool_or(c) from t)", "a subquery is no condition", "compare its value"),
+    ("select coalesce(d, '2026-01-01') as x from t", "this is String, and another result is Date", "date '2026-01-31'"),
+    ("select 'x' || l as x from t", "text is joined of text and numbers, and this is List(Int64)", "cast it"),
+]
+
+
+@pytest.mark.parametrize(("query", "what", "hint"), HINTS)
+def test_a_refusal_says_what_to_write(query: str, what: str, hint: str) -> None:
+    with pytest.raises(fk.FalkirkError) as refused:
+        flow_of()[0].sql(query)
+    assert what in refused.value.what
+    assert hint in refused.value.hint
+
+
+def test_a_negative_decimal_can_be_summed() -> None:
+    flow, _ = flow_of()
+    assert flow.sql("select sum(-p) as x from t").schema["x"] == pl.Decimal(38, 2)
 
 
 OVERFLOWING = ["cast(n as tinyint) * 100", "n * 1000000000", "n + n * 700000000 * 2", "cast(abs(n) as utinyint) - 1",

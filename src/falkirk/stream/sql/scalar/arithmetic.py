@@ -57,6 +57,8 @@ def _negative(build: Build, node: exp.Neg) -> Value:
     value = need(build, node.this, "number", "-")
     if value.is_literal and value.literal is not None:
         return number(-value.literal if isinstance(value.literal, float) else -Decimal(value.literal), value)
+    if isinstance(value.dtype, pl.Decimal):  # Polars gives it 38 digits
+        return build.typed(node, (0 - value.expr).cast(narwhals(value.dtype)))
     return _held(build, node, lambda x: 0 - x, value.expr)
 
 

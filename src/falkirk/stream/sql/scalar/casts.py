@@ -9,10 +9,9 @@ import narwhals as nw
 import polars as pl
 from sqlglot import exp
 
-from falkirk.stream.formats.types import type_name
 from falkirk.stream.sql.scalar import arithmetic, times
 from falkirk.stream.sql.scalar.types import dtype_of
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, family, narwhals
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, called, family, narwhals
 
 _CASTS = {
     "number": ("number", "Boolean", "String"), "Boolean": ("number", "Boolean", "String"),
@@ -27,7 +26,7 @@ def _cast(build: Build, node: exp.Cast) -> Value:
     if isinstance(value.literal, str) and (dtype == pl.Date() or isinstance(dtype, pl.Datetime)):
         return times.parsed(value.literal, dtype, node, build.text)
     if not _castable(value.dtype, dtype):
-        what = f"{type_name(value.dtype)} cannot be cast to {type_name(dtype)}"
+        what = f"{called(value.dtype)} cannot be cast to {called(dtype)}"
         raise build.text.error(node, what, _instead(value.dtype, dtype))
     if isinstance(value.dtype, pl.Datetime) and dtype == pl.Date():
         return build.typed(node, value.expr.dt.date())
@@ -35,6 +34,8 @@ def _cast(build: Build, node: exp.Cast) -> Value:
         return build.typed(node, value.expr.str.to_date(format="%Y-%m-%d"))
     if dtype.is_integer() and isinstance(value.literal, int | float | Decimal):
         return build.typed(node, nw.lit(_whole(build, node, value.literal, dtype), dtype=narwhals(dtype)))
+    if isinstance(value.literal, str) and pl.Series([value.literal]).cast(dtype, strict=False).has_nulls():
+        raise build.text.error(node, f"{value.literal!r} is not {called(dtype)}", "a constant must be of the type")
     source = arithmetic.as_integer(value) if dtype.is_integer() else value.settled()
     if value.dtype == pl.Boolean() and isinstance(dtype, pl.Decimal):
         source = source.cast(nw.Int64)
@@ -59,7 +60,7 @@ def _whole(build: Build, node: exp.Cast, number: int | float | Decimal, dtype: p
     whole = round(number) if isinstance(number, float) else int(Decimal(number).to_integral_value(ROUND_HALF_UP))
     low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
     if not low <= whole <= high:
-        raise build.text.error(node, f"{type_name(dtype)} does not hold {whole}", f"it holds {low} to {high}")
+        raise build.text.error(node, f"{called(dtype)} does not hold {whole}", f"it holds {low} to {high}")
     return whole
 
 
@@ -81,7 +82,7 @@ def _instead(given: pl.DataType, wanted: pl.DataType) -> str:
     if given.is_nested() or wanted.is_nested():
         return "cast what is in a list before it is in it: array_agg(cast(x as varchar))"
     kinds = _CASTS.get(_kind(given))
-    return f"{type_name(given)} can be cast to: {', '.join(kinds).lower()}" if kinds else ""
+    return f"{called(given)} can be cast to: {', '.join(kinds).lower()}" if kinds else ""
 
 
 def _try_cast(build: Build, node: exp.TryCast) -> Value:

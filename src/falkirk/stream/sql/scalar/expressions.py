@@ -12,10 +12,9 @@ import narwhals as nw
 import polars as pl
 from sqlglot import exp
 
-from falkirk.stream.formats.types import type_name
 from falkirk.stream.sql.scalar import arithmetic, casts, patterns, strings, time_formats, times
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, literal, narwhals, need, null
-from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, called, literal, narwhals, need, null
+from falkirk.stream.sql.text import Text, span
 
 Resolve = Callable[[exp.Column], str]
 """The stream's column that a column of the query means. Raises DefinitionError."""
@@ -39,7 +38,7 @@ class Expressions:
         if isinstance(node, exp.Anonymous) and node.name.lower() in ("now", "today"):
             handler = HANDLERS[exp.CurrentTimestamp]
         if handler is None:
-            raise self.text.error(node, _unsupported(node), "docs/sql/index.md lists what there is")
+            raise self.text.error(node, *_unsupported(node, self.text))
         self.text.only(node, *_PARTS.get(type(node), ()))
         return handler(self, node)
 
@@ -53,18 +52,38 @@ class Expressions:
             return Value(expr, self._empty.select(expr.alias("x")).to_native().schema["x"])
         except Exception as error:
             reason = str(error).split("\n\n")[0].strip()
-            raise self.text.error(node, f"{node.sql('duckdb')} is not defined: {reason}") from error
+            raise self.text.error(node, f"{_written(node, self.text)} is not defined: {reason}") from error
 
 
-def _unsupported(node: exp.Expr) -> str:
+def _unsupported(node: exp.Expr, text: Text) -> tuple[str, str]:
+    """What is wrong with a node that is no expression here, and what to do."""
+    written = _written(node, text)
     if isinstance(node, exp.Anonymous):
-        return f"there is no function {node.name.lower()}"
+        return f"there is no function {node.name.lower()}", _LISTED
     if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name().lower()} is an aggregate, which has no place here"
-    if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
-        return "a subquery can be in from, and in where as in (select …) and exists (select …)"
-    name = node.sql_name().lower() if isinstance(node, exp.Func) else node.sql("duckdb")
-    return f"{name} is not supported"
+        return f"{written} is an aggregate, which has no place here", "aggregate in a subquery of from"
+    if isinstance(node, exp.Window):
+        return "a window function has no place here", "compute it in a subquery of from, or use qualify"
+    if isinstance(node, exp.Any | exp.All):
+        return f"{written} is not supported", "x in (select …), or compare with (select max(y) …)"
+    if isinstance(node, exp.Exists):
+        return "exists (select …) can only be a condition of its own in where", "where exists (select …) and …"
+    if isinstance(node, exp.Subquery | exp.Select):
+        return "a subquery is no condition", "compare its value: (select max(y) …) > 1, or use exists (select …)"
+    return f"{written} is not supported", _LISTED
+
+
+_LISTED = "docs/sql/index.md lists what there is"
+_WORDS: Mapping[type[exp.Expr], str] = {exp.Any: "any", exp.All: "all", exp.Array: "a list", exp.Struct: "a struct"}
+
+
+def _written(node: exp.Expr, text: Text) -> str:
+    """A node in the words of the query: the parser gives some functions other names, and columns their tables."""
+    if type(node) in _WORDS:
+        return _WORDS[type(node)]
+    if "start" in node.meta or isinstance(node, exp.Binary):
+        return text.sql[slice(*span(node))].lower() if isinstance(node, exp.Func) else text.sql[slice(*span(node))]
+    return node.sql_name().lower() if isinstance(node, exp.Func) else node.sql("duckdb")
 
 
 def _literal(_: Build, node: exp.Literal) -> Value:
@@ -107,7 +126,7 @@ def alike(build: Build, left: exp.Expr, right: exp.Expr) -> tuple[Value, Value]:
     if a.family and b.family and a.family != b.family:
         raise build.text.error(
             left.parent or left,
-            f"{type_name(a.dtype)} and {type_name(b.dtype)} cannot be compared",
+            f"{called(a.dtype)} and {called(b.dtype)} cannot be compared",
             "cast one of them: cast(x as varchar)",
         )
     if not (a.family and b.family):  # with null: unknown
@@ -186,10 +205,13 @@ def one_family(build: Build, node: exp.Expr, nodes: list[exp.Expr]) -> list[nw.E
     known = next((v for v in values if v.family), None)
     for other, value in zip(nodes, values, strict=True):
         if known is not None and value.family and value.family != known.family:
+            is_constant = known.family == "time" and isinstance(value.literal, str)
             raise build.text.error(
                 other,
-                f"this is {type_name(value.dtype)}, and another result is {type_name(known.dtype)}",
-                "cast one of them: cast(x as varchar)",
+                f"this is {called(value.dtype)}, and another result is {called(known.dtype)}",
+                "date '2026-01-31', or timestamp '2026-01-31 10:00:00'"
+                if is_constant
+                else "cast one of them: cast(x as varchar)",
             )
     return [v.settled() for v in values]
 

@@ -9,8 +9,7 @@ import narwhals as nw
 import polars as pl
 from sqlglot import exp
 
-from falkirk.stream.formats.types import type_name
-from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, need, null
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, called, constant, need, null
 
 
 def _text(build: Build, node: exp.Expr, what: str) -> nw.Expr:
@@ -125,8 +124,8 @@ def _spelt(build: Build, node: exp.Expr) -> nw.Expr:
     if value.family not in ("String", "number", "Boolean", ""):
         raise build.text.error(
             node,
-            f"text is joined of text and numbers, and this is {type_name(value.dtype)}",
-            "strftime(at, '%Y-%m-%d')",
+            f"text is joined of text and numbers, and this is {called(value.dtype)}",
+            "strftime(at, '%Y-%m-%d')" if value.family == "time" else "cast it: cast(x as varchar)",
         )
     return value.settled().cast(nw.String)
 

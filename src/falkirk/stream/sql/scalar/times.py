@@ -71,6 +71,9 @@ def shifted(build: Build, node: exp.Add | exp.Sub) -> Value | None:
         if a.dtype == b.dtype == pl.Date():
             return build.typed(node, (a.expr - b.expr).dt.total_minutes() // (24 * 60))
         return build.typed(node, moment_of(a).expr - moment_of(b).expr)
+    if {a.family, b.family} == {"time", "number"}:
+        hint = "at + interval '1' day; to_timestamp(seconds) makes a time of a number"
+        raise build.text.error(node, "a time and a number cannot be added", hint)
     return None
 
 

@@ -84,12 +84,21 @@ def family(dtype: pl.DataType) -> str:
     return type_name(dtype) if not isinstance(dtype, pl.Duration) else "interval"
 
 
+def called(dtype: pl.DataType) -> str:
+    """A type in the words of an error.
+
+    >>> called(pl.Int8()), called(pl.Duration("ms"))
+    ('Int8', 'an interval')
+    """
+    return "an interval" if isinstance(dtype, pl.Duration) else type_name(dtype)
+
+
 def need(build: Build, node: exp.Expr, wanted: str, what: str) -> Value:
     """The value of a node, of the wanted family. Raises DefinitionError."""
     value = build(node)
     if value.family not in (wanted, ""):
         raise build.text.error(
-            node, f"{what} takes {_PLURAL[wanted]}, and this is {type_name(value.dtype)}", _HINTS.get(wanted, "")
+            node, f"{what} takes {_PLURAL[wanted]}, and this is {called(value.dtype)}", _HINTS.get(wanted, "")
         )
     return value
 
