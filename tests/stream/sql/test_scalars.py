@@ -22,7 +22,7 @@ VALUES: dict[str, list[Any]] = {
     "a": [-3, 0, 1, 7, None],
     "n": [-3, 0, 2, 100, None],
     "f": [-2.5, -0.0, 0.5, 2.25, 1e20, None],
-    "s": ["abcd", "ab", "", "a\nb", "éa😀x", "$1 \\1", "Aab", None],
+    "s": ["abcd", "ab", "", "a\nb", "éa😀x", "$1 \\1", "Aab", "٣\u00a07", None],
     "p": ["2.50", "-2.50", "2.45", "-2.45", "2.44", "-0.05", "0.00", "9999999.99", None],
     "q": ["1.0050", "-1.0050", "2.5000", "2.4999", "99999999.9999", None],
     "seen": [datetime(2026, 1, 5, 3, 4, 5, 6000, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC),
@@ -116,6 +116,16 @@ regexp_replace(s, 'a.b', 'z')
 regexp_replace(s, 'a.b', 'z', 's')
 regexp_replace(s, '', '.', 'g')
 regexp_replace(s, 'b*', '.', 'g')
+regexp_replace(s, '\w', '.', 'g')
+regexp_replace(s, '[^\w$]', '.', 'g')
+regexp_replace(s, '\W+', '.', 'g')
+regexp_replace(s, '\d|\\d', '.', 'g')
+regexp_replace(s, '[\D]', '.', 'g')
+regexp_replace(s, '\s', '.', 'g')
+regexp_replace(s, '(\S)', '<\1>', 'g')
+regexp_replace(s, '\b', '.')
+regexp_matches(s, '^\w+$')
+regexp_matches(s, '\ba')
 """
 
 FORMATS = r"""

@@ -63,13 +63,21 @@ def _regexp_replace(build: Build, node: exp.RegexpReplace) -> Value:
 
 def _pattern(build: Build, node: exp.Expr) -> str | None:
     """A regular expression, None for null. Raises DefinitionError if it is none."""
-    pattern: str | None = constant(build, node, "a regular expression", "a text")
+    given: str | None = constant(build, node, "a regular expression", "a text")
+    pattern = None if given is None else re.sub(r"\\.", lambda escape: _ASCII.get(escape[0], escape[0]), given)
     try:
         _groups(pattern or "")
     except pl.exceptions.ComputeError as error:
         reason = str(error).rpartition("error: ")[2].strip().split("\n")[0]
         raise build.text.error(node, f"this is not a regular expression: {reason}", "write it as for RE2") from error
     return pattern
+
+
+_ASCII = {
+    r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]",
+    r"\s": r"[\t\n\f\r ]", r"\S": r"[^\t\n\f\r ]", r"\b": r"(?-u:\b)",
+}  # fmt: skip
+"""What RE2 means by these. Polars means digits, letters and spaces of all languages."""
 
 
 def _groups(pattern: str) -> int:
