@@ -46,7 +46,7 @@ def domain_of(*tasks: RunningTask, traces: Traces) -> CommitDomain:
     """As much of a commit domain as it needs to run steps and hand them to a committer: the step 0 of each task is staged."""
     committed: Future[Sequence[Fate]] = Future()
     committed.set_result([Fate.COMMITTED] * len(tasks))
-    positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
+    positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound, held=False: {})
     domain = CommitDomain.__new__(CommitDomain)
     domain._shared = SimpleNamespace(  # type: ignore[assignment]
         app=SimpleNamespace(limits=Counter()),

@@ -131,6 +131,10 @@ class RocksStore:
                 self._readers -= 1
                 self._reading.notify_all()
 
+    def held(self) -> EngineSnapshot:
+        """The live copy at this moment, for one thread. Nothing waits for it: the files stay locked until it is collected."""
+        return self._live.snapshot()
+
     def write(self, changes: Changes, progress: Progress) -> None:
         """Apply changes and progress at once. Raises DiskError if the disk is full: then nothing is applied."""
         check_advances(self._progress, progress)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +17,11 @@ import falkirk as fk
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRecord, Opened, OutputEnds
 from falkirk.checkpoint.ids import Epoch, Millis, Offset
 from falkirk.checkpoint.publishing import HEADER
+from falkirk.runtime.worker.reading.broadcast import TableCopy
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Identity
 from falkirk.stream.circuit.broadcast import Arrivals, Keeper
+from falkirk.stream.dataflow.circuit import SharedRows
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.stages.stage import SharedTable
 from falkirk.testing.memory import DictState
@@ -111,3 +117,34 @@ def test_a_result_that_would_be_seen_row_by_row_is_refused() -> None:
     bids.lookup(flow.table("daily", key="k", value=fk.Json({"n": fk.Int64}))).sink("out", key="k", value=fk.Json())
     with pytest.raises(fk.FalkirkError, match="would be seen row by row"):
         flow.plan()
+
+
+def test_a_step_in_a_thread_of_its_own_sees_one_epoch_while_the_table_goes_on(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "table", Identity("f", "table", ""))
+    copy, at, told = TableCopy(table(), 1, store, store.held), 0, 0
+
+    def epoch(n: int, keys: Sequence[str], *, whole: bool = True) -> None:
+        nonlocal at, told
+        copy.arrivals.admit(Offset(told), Opened(Epoch(n), Millis(0), (), (), "f"))
+        values = [msgspec.json.encode({"x": n})] * len(keys)
+        offsets = list(range(at, at := at + len(keys)))
+        headers = [[(HEADER, b"%d" % n)]] * len(keys)
+        copy.arrivals.offer(0, Records(offsets, [k.encode() for k in keys], values, [0] * len(keys), headers))
+        if whole:
+            ends = OutputEnds("daily", "id", (Offset(at),))
+            copy.arrivals.admit(Offset(told + 1), Completed(Epoch(n), Millis(0), (ends,), len(keys)))
+        told += 2
+        copy.keep()
+
+    def found(seen: SharedRows) -> list[int | None]:
+        rows, places = seen.find([key.encode() for key in KEYS])
+        return [None if place is None else rows["x"][place] for place in places]
+
+    epoch(0, KEYS)
+    held = copy.seen(held=True)
+    epoch(1, KEYS)
+    epoch(2, KEYS[:3], whole=False)
+    assert found(held) == [0] * len(KEYS)
+    assert found(copy.seen()) == [1] * len(KEYS)
+    del held
+    store.close()

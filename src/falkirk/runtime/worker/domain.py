@@ -150,9 +150,8 @@ class CommitDomain:
 
     def stage_answered(self) -> None:
         """Stage the steps that have run in threads of their own."""
-        tables = self._shared.inputs.tables
         for task, step, result, began in self._threads.ended() if self._threads is not None else ():
-            finish = partial(task.finish, self.core.pipeline, self.log.owner, tables, step, result)
+            finish = partial(task.finish, self.core.pipeline, self.log.owner, step, result)
             self._stage(task, began, began, began, finish)
             self._shared.stats.rounds.add(time.monotonic() - began)
 
@@ -160,7 +159,7 @@ class CommitDomain:
         inputs, pipeline, began = self._shared.inputs, self.core.pipeline, time.monotonic()
         most = self.pacer.most if task.moving else self.pacer.part(task.rows, rows)
         if self._threads is not None and not task.moving:
-            self._threads.begin(task, task.open(pipeline, now, inputs.tables, most))
+            self._threads.begin(task, task.open(pipeline, now, inputs.tables, most, in_thread=True))
             self.queue.changed(task)
             return
         close = partial(task.close, pipeline, self.log.owner, now, inputs.tables, inputs.again, most)

@@ -206,10 +206,10 @@ class RunningTask:
         step = self.open(pipeline, now, tables, most)
         ran: Future[StepOutput] = Future()
         ran.set_result(self.run(step))
-        return self.finish(pipeline, owner, tables, step, ran)
+        return self.finish(pipeline, owner, step, ran)
 
-    def open(self, pipeline: Pipeline, now: Millis, tables: Tables, most: int) -> OpenStep:
-        """Fix the input of the next step, which is then run and finished."""
+    def open(self, pipeline: Pipeline, now: Millis, tables: Tables, most: int, *, in_thread: bool = False) -> OpenStep:
+        """Fix the input of the next step, which is then run and finished. `in_thread`: while it runs, tables go on."""
         slices = []
         bound = self.bound.stage.most_rows
         taken, rows = self._pending.take(most if bound is None else min(most, bound))
@@ -218,22 +218,19 @@ class RunningTask:
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
                 self._ends[i.partition] = after(records.offsets[-1])
         new = {p: at for p, at in self._joining.items() if p not in self._ends}
-        self._ends |= new
-        given = StepInput(self._clock(pipeline, now), slices, tables.seen(self.bound), Cancellation())
+        self._ends |= new | tables.positions(self.bound)
+        given = StepInput(self._clock(pipeline, now), slices, tables.seen(self.bound, held=in_thread), Cancellation())
         return OpenStep(given, Overlay(pipeline.top(self.owned)), rows, new)
 
     def run(self, step: OpenStep) -> StepOutput:
         """Run the circuit. It has a thread of its own where it may wait for others. Raises CancelledError after `cancel`."""
         return self.circuit.run(step.given, step.overlay)
 
-    def finish(
-        self, pipeline: Pipeline, owner: OwnerId, tables: Tables, step: OpenStep, ran: Future[StepOutput]
-    ) -> ClosedStep:
-        """The step has run; until now it may have seen the broadcast tables. Raises what it has raised."""
+    def finish(self, pipeline: Pipeline, owner: OwnerId, step: OpenStep, ran: Future[StepOutput]) -> ClosedStep:
+        """The step has run. Raises what it has raised."""
         result = ran.result()
         # The step before it may have committed while it ran.
         step.overlay.below = pipeline.top(self.owned)
-        self._ends |= tables.positions(self.bound)
         self.wake_at = result.wake_at
         closed = close_step(
             self.owned,

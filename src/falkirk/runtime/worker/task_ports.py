@@ -18,8 +18,8 @@ class Tables(Protocol):
         """The positions of the tables that a task looks up."""
         ...
 
-    def seen(self, task: BoundTask) -> Mapping[str, SharedRows]:
-        """Those tables, as they are now."""
+    def seen(self, task: BoundTask, *, held: bool = False) -> Mapping[str, SharedRows]:
+        """Those tables, as they are now. `held`: for a step in a thread of its own, while they go on."""
         ...
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -125,6 +126,14 @@ class Arrivals:
         self.about = About({**at, partition: max(offset, at.get(partition, Offset(0)))}, self.about.visible)
 
 
+class Rows(Protocol):
+    """What a table is read from."""
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of full keys, in the same order; None for a missing key."""
+        ...
+
+
 class Keeper:
     """The rows of one broadcast table, over a state that is its own."""
 
@@ -175,9 +184,9 @@ class Keeper:
         state.put(newest, values)
         return letters
 
-    def seen(self, state: State, visible: int) -> Seen:
-        """The table as it is now."""
-        return Seen(self, state, visible)
+    def seen(self, rows: Rows, visible: int) -> Seen:
+        """The table as it is in these rows."""
+        return Seen(self, rows, visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,7 @@ class Seen:
     """`falkirk.stream.dataflow.circuit.SharedRows`, of one table."""
 
     keeper: Keeper
-    state: State
+    rows: Rows
     visible: int
 
     def find(self, keys: Sequence[bytes]) -> tuple[pl.DataFrame, list[int | None]]:
@@ -203,7 +212,7 @@ class Seen:
         return frame.select(self.keeper.kept.names()), [None if p is None or gone[p] else p for p in places]
 
     def _read(self, full: Sequence[bytes]) -> tuple[pl.DataFrame, list[int | None]]:
-        values = self.state.get(full)
+        values = self.rows.get(full)
         there = [value for value in values if value is not None]
         nth = iter(range(len(there)))
         return decode_values(self.keeper.schema, there), [None if value is None else next(nth) for value in values]

@@ -25,7 +25,7 @@ from falkirk.state.engine import Memory
 from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress, Store
-from falkirk.stream.circuit.broadcast import Arrivals, Keeper
+from falkirk.stream.circuit.broadcast import Arrivals, Keeper, Rows
 from falkirk.stream.dataflow.circuit import SharedRows
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.definition.expressions import words
@@ -93,9 +93,9 @@ class SharedTables:
         """The positions of the tables that a task looks up."""
         return {i.partition: self._position(i.place) for i in task.shared}
 
-    def seen(self, task: BoundTask) -> dict[str, SharedRows]:
-        """Those tables, as they are now."""
-        return {t.source.id: self._by_topic[t.source.topic].seen() for t in task.stage.shared}
+    def seen(self, task: BoundTask, *, held: bool = False) -> dict[str, SharedRows]:
+        """Those tables, as they are now. `held`: for a step in a thread of its own, while they go on."""
+        return {t.source.id: self._by_topic[t.source.topic].seen(held=held) for t in task.stage.shared}
 
     def close(self) -> None:
         """Close the files."""
@@ -112,8 +112,12 @@ class SharedTables:
 class TableCopy:
     """One of them, over a store of its own."""
 
-    def __init__(self, table: SharedTable, partitions: int, store: Store) -> None:
+    def __init__(
+        self, table: SharedTable, partitions: int, store: Store, hold: Callable[[], Rows] | None = None
+    ) -> None:
+        """`hold`: gives the store's rows of this moment."""
         self.topic, self.partitions, self.store = table.source.topic, partitions, store
+        self._hold = hold or (lambda: store)
         self.epochs = None if table.epochs is None else TopicPartition(table.epochs, 0)
         self._keeper = Keeper(table)
         self._bad = 0
@@ -136,9 +140,9 @@ class TableCopy:
         if self.arrivals.about.visible != visible:
             logger.info("table %s: epoch %s is visible", self.topic, self.arrivals.about.visible)
 
-    def seen(self) -> SharedRows:
-        """As it is now."""
-        return self._keeper.seen(Overlay(self.store), self.arrivals.about.visible)
+    def seen(self, *, held: bool = False) -> SharedRows:
+        """As it is now. `held`: what is kept later changes nothing."""
+        return self._keeper.seen(self._hold() if held else self.store, self.arrivals.about.visible)
 
     def _refuse(self, letter: bytes | None) -> None:
         """A dead letter needs a transaction, and a worker's own table has none."""
@@ -153,7 +157,8 @@ def open_tables(app: App, cluster: Cluster, topics: Topics, folder: Path, memory
     tables = []
     for table in app.plan.shared:
         info = app.topics[table.source.topic]
-        tables.append(TableCopy(table, info.partitions, _store(app.name, table, info, folder, memory)))
+        store = _store(app.name, table, info, folder, memory)
+        tables.append(TableCopy(table, info.partitions, store, store.held))
     return SharedTables(
         tables, SourceReaders(cluster, ends=True), lambda places: topics.offsets(list(places), "earliest")
     )
