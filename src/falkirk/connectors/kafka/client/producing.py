@@ -34,7 +34,7 @@ Row = tuple[
 LOOK = 0.25
 """Seconds between two looks at a producer that is left behind."""
 
-AT_ONCE, LATER = 20, 1.0
+AT_ONCE, LATER = 20, 0.25
 """So many new producers are made one after the other, then one after so many seconds."""
 
 SAY_AFTER, SAY_EVERY = 10.0, 30.0
@@ -118,7 +118,7 @@ def initialised(settings: Mapping[str, Any], log: Logger | logging.Logger = clie
 
     While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
     waits 500 ms before it asks again. A new producer asks at once, so this answer ends the attempt. If a partition of that
-    transaction has no leader, it answers so for as long: after some attempts, one is made each second.
+    transaction has no leader, it answers so for as long: after some attempts, they are made with pauses.
     Blocks while the cluster cannot be reached, and logs why.
     """
     producer = client(TransactionalProducer, settings, log)

@@ -196,6 +196,7 @@ class KafkaLog:
     def serve(self) -> None:
         """Take librdkafka's events while no transaction is open. It keeps its log lines until then, and while the cluster
         is away it has many. The next call gets a fatal error again."""
+        self._marks.serve()
         if self._producer is not None:
             failure(self._producer.poll, 0)
 

@@ -60,6 +60,10 @@ class Marks:
                 self._producer = self._made(patience)
         return found
 
+    def serve(self) -> None:
+        """Take librdkafka's events while nothing is written. Unread, they would fill the memory while the cluster is away."""
+        failure(self._producer.poll, 0)
+
     def _try(
         self, producer: Producer, partitions: Sequence[TopicPartition], found: dict[TopicPartition, Offset], wait: float
     ) -> KafkaError | None:
