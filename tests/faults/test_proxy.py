@@ -10,7 +10,8 @@ from contextlib import suppress
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.faults.faults import CUT_OFF, HOLD, IGNORE, LOSE, LOSE_ANSWER, At, Fault, Frame, Line, Plan, Until
 from tests.faults.frames import Api, correlation_of
 from tests.faults.proxy import Proxy
@@ -81,12 +82,23 @@ def transact(producer: Producer, topic: str, *values: str, commit: bool = True) 
         producer.abort_transaction(20)
 
 
+def decided(brokers: str, topic: str) -> None:
+    """Wait for the markers of what has ended, for some seconds: a commit returns before they are written."""
+    admin, place = AdminClient({"bootstrap.servers": brokers}), TopicPartition(topic, 0)
+    ends, deadline = [0, 1], time.monotonic() + 10
+    while ends[0] != ends[1] and time.monotonic() < deadline:
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        asked = [admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level) for level in levels]
+        ends = [answer[place].result(20).offset for answer in asked]
+
+
 def committed(brokers: str, topic: str) -> list[str]:
     """What a reader sees, once no transaction is open."""
     consumer = Consumer(
         {"bootstrap.servers": brokers, "group.id": "faults", "enable.partition.eof": True, "fetch.wait.max.ms": 50}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
+    decided(brokers, topic)
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append((message.value() or b"").decode())

@@ -160,7 +160,9 @@ class Checker:
         return self.found
 
     def _steps(self, seen: Seen) -> None:
-        record = parse_task_record(seen.value or b"{}")
+        if seen.value is None:
+            return  # it marks an end
+        record = parse_task_record(seen.value)
         if isinstance(record, StepSeen):
             if (owner := self.owners.setdefault(seen.tp, record.task)) != record.task:
                 self.found.add(Kind.CHAIN, str(seen.tp), f"{record.task} writes into the partition of {owner}")
