@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from random import Random
-from typing import Any
-
 import pytest
-from tests.stream.sql.test_joins import SCHEMAS, random_tables, wanted
-
-import falkirk as fk
+from tests.stream.sql.stepwise import compare
 
 MAX_L = "(select k, max(a) as a from l group by k)"
 MAX_R = "(select k, max(b) as b from r group by k)"
@@ -86,25 +79,4 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_subquery_gives_what_duckdb_gives_after_every_step(query: str) -> None:
-    read = [name for name in SCHEMAS if re.search(rf"(from|join|,) {name}\b", query)]
-    flow = fk.Flow("sql")
-    for name in read:
-        flow.source(name, value=fk.Json({**SCHEMAS[name], "weight": int}), changes="weights")
-    result = flow.sql(query, id="q")
-    result.sink("out", key=result.schema.names(), value=fk.Json(), changes="weights")
-    app, random = fk.testing.App(flow), Random(query)
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in SCHEMAS}
-    for step in range(3):
-        new = random_tables(random.randrange(1000))
-        for name in read:
-            gone = random.sample(tables[name], len(tables[name]) * 2 // 3)
-            come = new[name][: (12, 9, 3)[step]]
-            app.send(name, [{**row, "weight": w} for rows, w in ((gone, -1), (come, 1)) for row in rows])
-            for row in gone:
-                tables[name].remove(row)
-            tables[name] += come
-        app.run()
-        total: Counter[tuple[Any, ...]] = Counter()
-        for row in app.sinks["out"].rows:
-            total[tuple(v for k, v in row.items() if k != "weight")] += row["weight"]
-        assert {row: n for row, n in total.items() if n} == dict(wanted(query, tables))
+    compare(query)

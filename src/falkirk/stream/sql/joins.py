@@ -28,7 +28,7 @@ from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import types as fk
 from falkirk.stream.operators.joins.join import How
 from falkirk.stream.sql.intervals import Interval, interval
-from falkirk.stream.sql.relations import Ids, Relation, filtered
+from falkirk.stream.sql.relations import Ids, Relation, filtered, free
 from falkirk.stream.sql.residuals import with_residuals
 from falkirk.stream.sql.scalar.conditions import Conditions, Uses, all_inner, conjuncts, equality, merged, tables_of
 from falkirk.stream.sql.scalar.expressions import Expressions, alike
@@ -256,17 +256,3 @@ def _all_true(build: Expressions, conditions: list[exp.Expr]) -> nw.Expr | None:
     """Whether all conditions hold; None if there are none."""
     exprs = [need(build, c, "Boolean", "on").expr.fill_null(False) for c in conditions]
     return reduce(lambda a, b: a & b, exprs) if exprs else None
-
-
-def free(name: str, taken: set[str]) -> str:
-    """The name, or the name with a number if it is taken; the name is taken from here on.
-
-    >>> free("on", {"on", "on_2"})
-    'on_3'
-    """
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found)
-    return found

@@ -24,8 +24,7 @@ from falkirk.stream.flow.tops import ordering_of
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
 from falkirk.stream.sql.aggregates import Aggregates
-from falkirk.stream.sql.joins import free
-from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.relations import Ids, Relation, free
 from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text
 

@@ -20,11 +20,11 @@ from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.totals import whole
 from falkirk.stream.sql.aggregates import Aggregates
-from falkirk.stream.sql.joins import Joiner, free
+from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.nesting import nested
 from falkirk.stream.sql.over import windowed, windows_in
 from falkirk.stream.sql.parsing import qualified, the_query
-from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered
+from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
 from falkirk.stream.sql.sets import combined

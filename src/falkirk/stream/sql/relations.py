@@ -101,6 +101,20 @@ def filtered(
         return replace(relation, stream=relation.stream.filter(expr))
 
 
+def free(name: str, taken: set[str]) -> str:
+    """The name, or the name with a number if it is taken; the name is taken from here on.
+
+    >>> free("on", {"on", "on_2"})
+    'on_3'
+    """
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
 @dataclass(frozen=True)
 class Ids:
     """Names of operators with state: after the query's id, and where in the query they are."""

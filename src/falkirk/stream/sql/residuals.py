@@ -15,7 +15,7 @@ full    left + (b anti join M of b, with nulls)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
@@ -25,8 +25,8 @@ from sqlglot import exp
 from falkirk.stream.aggregates.builtin import max_, min_
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.operators.joins.join import How
-from falkirk.stream.sql.relations import Relation, filtered
-from falkirk.stream.sql.scalar.conditions import Conditions, tables_of
+from falkirk.stream.sql.relations import Relation, filtered, free
+from falkirk.stream.sql.scalar.conditions import Conditions, merged, tables_of
 
 if TYPE_CHECKING:
     from falkirk.stream.sql.joins import Joiner
@@ -102,6 +102,8 @@ def _by_extremes(
 
 def _by_rows(joiner: Joiner, left: Relation, right: Relation, how: How, on: Conditions, node: exp.Expr) -> Relation:
     part = "+".join(sorted(right.tables))
+    both = _merged(joiner, on) if how == "full" else []
+    joiner.uses.more(*[c for pair in both for c in pair])
     sides = [_Rows(joiner, left, on, "left", part), _Rows(joiner, right, on, "right", part)]
     searched = sides[: 2 if how == "full" else 1]
     columns = [c for side in searched for c in side.identity]
@@ -112,14 +114,44 @@ def _by_rows(joiner: Joiner, left: Relation, right: Relation, how: How, on: Cond
     inner = Conditions(list(on.equal), list(on.left), list(on.right), list(on.other))
     relations = [sides[0].relation, sides[1].relation if how == "full" else right]
     pairs = joiner.joined(relations[0], relations[1], "inner", inner, node)
-    joiner.uses.done(*columns)
+    joiner.uses.done(*columns, *[c for pair in both for c in pair])
     if how in ("semi", "anti"):
         return sides[0].found(pairs, how)
-    kept = {column: name for column, name in pairs.columns.items() if column[0] not in (s.table for s in sides)}
-    whole = pairs.stream.select(*dict.fromkeys(kept.values()))
+    of_rows = {c for c in pairs.columns if c[0] in (s.table for s in sides)}
+    whole, kept = _apart(pairs, {c: n for c, n in pairs.columns.items() if c not in of_rows}, right.tables)
+    schema = whole.schema
     for side in searched:
-        whole = whole.concat(side.alone(pairs, kept, whole.schema), id=side.id("rest"))
-    return Relation(whole, kept)
+        whole = whole.concat(side.alone(pairs, kept, schema), id=side.id("rest"))
+    return _with_merged(Relation(whole, kept), both)
+
+
+def _apart(
+    pairs: Relation, kept: Mapping[tuple[str, str], str], theirs: Set[str]
+) -> tuple[Stream[Any], dict[tuple[str, str], str]]:
+    """The pairs with a key for each side. They are equal in a pair, and one is null where a side is alone."""
+    mine = {name for (table, _), name in kept.items() if table not in theirs}
+    taken, copies = {*pairs.stream.schema}, dict[str, str]()
+    for (table, column), name in kept.items():
+        if table in theirs and name in mine and name not in copies:
+            copies[name] = free(f"{column}_{table}", taken)
+    names = {c: copies.get(name, name) if c[0] in theirs else name for c, name in kept.items()}
+    exprs = {names[c]: nw.col(name).alias(names[c]) if names[c] != name else nw.col(name) for c, name in kept.items()}
+    return pairs.stream.select(*exprs.values()), names
+
+
+def _merged(joiner: Joiner, on: Conditions) -> list[tuple[exp.Column, exp.Column]]:
+    """The keys of both sides whose column in common, coalesce(a.k, b.k), is read."""
+    pairs = [(a.copy(), b.copy()) for a, b in on.equal if isinstance(a, exp.Column) and isinstance(b, exp.Column)]
+    return [(a, b) for a, b in pairs if (merged(a, b).table, a.name) in joiner.uses]
+
+
+def _with_merged(relation: Relation, both: list[tuple[exp.Column, exp.Column]]) -> Relation:
+    stream, columns, taken = relation.stream, dict(relation.columns), {*relation.stream.schema}
+    for a, b in both:
+        mine, theirs = (nw.col(columns[c.table, c.name]) for c in (a, b))
+        columns[merged(a, b).table, a.name] = name = free(a.name, taken)
+        stream = stream.with_columns(**{name: nw.coalesce(mine, theirs)})
+    return Relation(stream, columns)
 
 
 class _Rows:

@@ -13,8 +13,7 @@ from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.streams import Stream
-from falkirk.stream.sql.joins import free
-from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.relations import Ids, Relation, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts
 from falkirk.stream.sql.text import Text
 
