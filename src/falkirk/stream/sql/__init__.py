@@ -23,6 +23,7 @@ relations.py      a relation: a stream, and the names that a query has for its c
 query.py          select, from, where, group by, having, distinct; `flow.sql`
 file.py           a file of create table, create view and insert into, as a flow
 sets.py           union, intersect, except
+numbers.py        the type of numbers that holds those of two types
 constants.py      insert into t values (…)
 catalog.py        tables and views at a prompt, and the file of each query
 showing.py        the order in which a prompt shows a result

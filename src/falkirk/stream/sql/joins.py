@@ -28,6 +28,7 @@ from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import types as fk
 from falkirk.stream.operators.joins.join import How
 from falkirk.stream.sql.intervals import Interval, interval
+from falkirk.stream.sql.numbers import holds_both
 from falkirk.stream.sql.relations import Ids, Relation, filtered, free
 from falkirk.stream.sql.residuals import with_residuals
 from falkirk.stream.sql.scalar.conditions import Conditions, Uses, all_inner, conjuncts, equality, merged, tables_of
@@ -161,7 +162,8 @@ class Joiner:
             return a.settled(), b.settled()
         wanted: Any = fk.DatetimeMicros
         if a.family == "number":
-            wanted = nw.Int64 if a.dtype.is_integer() and b.dtype.is_integer() else nw.Float64
+            integers = a.dtype.is_integer() and b.dtype.is_integer()
+            wanted = holds_both(a.dtype, b.dtype, big=nw.Int128) if integers else nw.Float64
         return a.settled().cast(wanted), b.settled().cast(wanted)
 
     def _made(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import narwhals as nw
-import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column, words
 from falkirk.stream.flow.streams import Stream
+from falkirk.stream.sql.numbers import holds_both
 from falkirk.stream.sql.relations import Ids
 from falkirk.stream.sql.scalar.values import family
 from falkirk.stream.sql.text import Text
@@ -49,7 +49,7 @@ def _alike(
                 raise text.error(
                     node.right, f"column {name!r} is {mine}, and on the other side {theirs}", "cast one of them"
                 )
-            wanted = nw.Float64 if pl.Float64() in (mine, theirs) or pl.Float32() in (mine, theirs) else nw.Int64
+            wanted = holds_both(mine, theirs, big=nw.Decimal(38, 0))
         for side, column in zip(sides, (name, other), strict=True):
             expr = nw.col(column) if wanted is None else nw.col(column).cast(wanted)
             side.append(expr if column == name and wanted is None else expr.alias(name))

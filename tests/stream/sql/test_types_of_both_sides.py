@@ -1,0 +1,49 @@
+"""Set operations and joins of columns of different number types give what DuckDB gives after every step."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from tests.stream.sql.stepwise import compare
+
+import falkirk as fk
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "t": {"k": int, "p": fk.Decimal(9, 2), "q": fk.Decimal(12, 4), "i": int, "n": fk.Int32, "u": fk.UInt64, "v": fk.UInt32},
+}  # fmt: skip
+
+
+def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
+    random = Random(seed)
+
+    def row() -> dict[str, Any]:
+        values = {
+            "k": random.randrange(3), "p": Decimal(random.randrange(-300, 300)) / 100,
+            "q": Decimal(random.randrange(-9000, 9000)) / 10000, "i": random.choice([-1, 0, 1, 2**63 - 1]),
+            "n": random.randrange(-2, 3), "u": random.choice([0, 1, 2, 2**63, 2**64 - 1]), "v": random.randrange(3),
+        }  # fmt: skip
+        return {name: None if random.random() < 0.1 else value for name, value in values.items()}
+
+    return {"t": [row() for _ in range(22)]}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select k, p from t union all select k, q from t",
+        "select k, q from t union all select k, i from t",
+        "select k, n from t union all select k, p from t union all select k, q from t",
+        "select k, u from t union all select k, i from t",
+        "select k, i from t union all select k, u from t",
+        "select u from t union select v from t",
+        "select x.k, y.k as other from t x join t y on x.u = y.i",
+        "select x.k, y.k as other from t x left join t y on x.i = y.u",
+        "select x.k, y.k as other from t x join t y on x.v = y.u",
+        "select k from t where n in (select u from t)",
+    ],
+)
+def test_numbers_of_two_types_keep_their_value(query: str) -> None:
+    compare(query, SCHEMAS, tables)
