@@ -67,6 +67,17 @@ QUERIES = [
     "select a from l semi join r on l.k = r.k and l.x > r.y anti join s on l.k = s.n and l.a < s.c",
     f"select m.k, m.a, n.b from {BEST_L} m left join {BEST_R} n on m.k = n.k and m.x < n.y",
     "select a, b, w from l left join r on l.k = r.k and l.x < r.y left join s on s.n = l.x and s.w <> 'u' and s.c > r.b",
+    # a value with having
+    "select a, (select count(*) from r where b > 0 having count(*) > 4) as n from l",
+    "select a from l where (select count(*) from r where b > 0 having count(*) > 4) = 0",
+    "select a, (select count(*) + 1 from r having sum(b) > 3) as n from l",
+    "select a, (select count(*) from r where r.k = l.k having count(*) <> 1) as n from l",
+    "select a, (select count(*) as c from r where k = 7 group by k order by c limit 1) as n from l",
+    # a value as a key
+    "select (select max(b) from r) as g, count(*) as n from l group by g having count(*) > 0",
+    "select (select max(b) from r where r.k = l.k) as g, count(*) as n, sum(a) as a from l group by 1",
+    "select (select count(*) from r where r.k = l.k) + 1 as g, max(x) as x from l group by g",
+    "select (select max(b) from r) as g, k, count(*) as n from l group by g, k having count(*) > (select min(y) from r)",
     # the rest
     "select k, count(distinct a) as n, count(distinct x) filter (where a > 0) as m from l group by k",
     "select a, x from l order by a desc, x, 1 limit 4",

@@ -38,11 +38,12 @@ def nested(node: exp.Select) -> exp.Select:
     parts = [*node.expressions, *having]
     aggregates = list(dict.fromkeys(a for part in parts for a in found(part)))
     keys = node.args["group"].expressions if node.args.get("group") is not None else []
-    if not (keys or aggregates) or not any(map(_asks, parts)):
+    if not (keys or aggregates) or not any(_asks(part, keys) for part in parts):
         return node
     names = _numbered(keys, aggregates)
     inner = node.copy()
-    inner.set("expressions", [exp.alias_(e.copy(), name) for e, name in names.items()])
+    # Not alias_, which would make the name a part of a subquery, and no longer equal to the key.
+    inner.set("expressions", [exp.Alias(this=e.copy(), alias=exp.to_identifier(n)) for e, n in names.items()])
     for clause in ("having", "distinct", "qualify", "with_"):
         inner.set(clause, None)
     source = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(GROUPED)))
@@ -56,17 +57,20 @@ def nested(node: exp.Select) -> exp.Select:
 
 
 def _numbered(keys: list[exp.Expr], aggregates: list[exp.Expr]) -> dict[exp.Expr, str]:
-    names = {key.unnest(): f"key_{i + 1}" for i, key in enumerate(dict.fromkeys(keys))}
+    plain = [key if isinstance(key, exp.Query) else key.unnest() for key in dict.fromkeys(keys)]
+    names: dict[exp.Expr, str] = {key: f"key_{i + 1}" for i, key in enumerate(plain)}
     return names | {aggregate: f"agg_{i + 1}" for i, aggregate in enumerate(aggregates)}
 
 
-def _asks(part: exp.Expr) -> bool:
-    """Whether there is a subquery outside of aggregates."""
+def _asks(part: exp.Expr, keys: list[exp.Expr]) -> bool:
+    """Whether there is a subquery outside of keys and aggregates."""
+    if part in keys:
+        return False
     if isinstance(part, exp.Query):
         return True
     if part in found(part):
         return False
-    return any(map(_asks, part.iter_expressions()))
+    return any(_asks(child, keys) for child in part.iter_expressions())
 
 
 def _replaced(part: exp.Expr, names: dict[exp.Expr, str]) -> exp.Expr:

@@ -7,7 +7,9 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-_DIGITS = {pl.Int8(): 3, pl.UInt8(): 3, pl.Int16(): 5, pl.UInt16(): 5, pl.Int32(): 10, pl.UInt32(): 10, pl.Int64(): 19}
+_DIGITS: dict[pl.DataType, int] = {
+    pl.Int8(): 3, pl.UInt8(): 3, pl.Int16(): 5, pl.UInt16(): 5, pl.Int32(): 10, pl.UInt32(): 10, pl.Int64(): 19,
+}  # fmt: skip
 """How many digits an integer type may need; others need 20."""
 
 

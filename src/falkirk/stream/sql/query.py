@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 from sqlglot import exp
 
 from falkirk.blame import user_line
@@ -87,8 +88,7 @@ class Compiler:
 
     def query(self, node: exp.Expr, tables: Tables, ids: Ids) -> Stream[Any]:
         """Any query. Raises DefinitionError."""
-        if (common := node.args.get("with_")) is not None:
-            tables = tables.nested({cte.alias: cte.this for cte in common.expressions})
+        tables = tables.within(node)
         if node.args.get("order") is not None or node.args.get("limit") or node.args.get("offset"):
             whole = node.copy()
             for clause in ("order", "limit", "offset"):
@@ -128,6 +128,7 @@ class Compiler:
     def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
         merge_using(node)
         move_top(node)
+        self._check_having(node)
         node = nested(node)
         scalars = lift(node, tables, self.text)
         uses = Uses(node, *[s.node for s in scalars])
@@ -147,6 +148,12 @@ class Compiler:
             with self.text.at(node):
                 stream = stream.unique(id=ids.of("distinct"))
         return stream
+
+    def _check_having(self, node: exp.Select) -> None:
+        conditions = _having(node)
+        if conditions and node.args.get("group") is None and not any(map(found, [*node.expressions, *conditions])):
+            what = "having is about groups, and this query has neither group by nor an aggregate"
+            raise self.text.error(conditions[0], what, "write where")
 
     def _ranked(
         self, node: exp.Select, relation: Relation, given: dict[exp.Expr, str], uses: Uses, ids: Ids
@@ -247,8 +254,22 @@ class Compiler:
             return Relation.of(stream, node.alias, single=tables.single(node))
         if isinstance(node, exp.Table) and node.name in tables:
             stream = tables.find(node.name, self.query, ids)
-            return Relation.of(stream, node.alias_or_name, single=tables.single(node))
+            return Relation.of(
+                stream, node.alias_or_name, single=tables.single(node), named=self._names(node, stream.schema)
+            )
         raise self.text.error(node, "this is not a table", "name a stream, or write a subquery: from (select …) as t")
+
+    def _names(self, table: exp.Table, schema: pl.Schema) -> list[str]:
+        """The names that a query gives to the columns of a table: from bids as b(x, y). Raises DefinitionError."""
+        names = table.alias_column_names
+        if len(names) > len(schema):
+            raise self.text.error(
+                table, f"{table.name} has {len(schema)} columns, and this names {len(names)}", "leave the others out"
+            )
+        every = [*names, *schema.names()[len(names) :]]
+        if twice := next((name for name in names if every.count(name) > 1), None):
+            raise self.text.error(table, f"two columns are named {twice!r}", "give one another name, or name them all")
+        return names
 
     def _grouped(self, node: exp.Select, relation: Relation, ids: Ids) -> tuple[Relation, dict[exp.Expr, str]]:
         """The groups, and the column of each key and aggregate."""

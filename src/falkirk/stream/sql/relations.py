@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,9 +36,10 @@ class Relation:
     """Windows that its rows are still to get: group by with windows is one operator, which knows when one is complete."""
 
     @classmethod
-    def of(cls, stream: Stream[Any], table: str, *, single: bool = False) -> Relation:
-        """A stream under a name."""
-        return cls(stream, {(table, column): column for column in stream.schema}, single=single)
+    def of(cls, stream: Stream[Any], table: str, *, single: bool = False, named: Sequence[str] = ()) -> Relation:
+        """A stream under a name. `named` are other names for its first columns."""
+        names = [*named, *stream.schema.names()[len(named) :]]
+        return cls(stream, {(table, n): c for n, c in zip(names, stream.schema, strict=True)}, single=single)
 
     def windowed(self, text: Text) -> Relation:
         """The same rows, each with its windows. Raises DefinitionError if they have sessions."""
@@ -140,19 +141,18 @@ class Tables:
     """What a from clause may name. Common table expressions are compiled when they are first read."""
 
     streams: Mapping[str, Stream[Any]]
-    views: Mapping[str, exp.Query] = field(default_factory=dict)
-    _made: dict[str, Stream[Any]] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
         return name in self.views or name in self.streams
 
     def find(self, name: str, build: Any, ids: Ids) -> Stream[Any]:
         """The stream of this name."""
-        if name not in self.views:
+        if (view := self.views.get(name)) is None:
             return self.streams[name]
-        if name not in self._made:
-            self._made[name] = build(self.views[name], self, ids.within(name))
-        return self._made[name]
+        if view.stream is None:
+            view.stream = build(view.query, view.tables, ids.within(name))
+        return view.stream
 
     def single(self, node: exp.Expr) -> bool:
         """Whether a query has one row at most: aggregates without group by, or limit 1, or what reads such a one alone."""
@@ -160,7 +160,8 @@ class Tables:
         if isinstance(node, exp.Subquery):
             return self.single(node.this)
         if isinstance(node, exp.Table):
-            return node.name in self.views and self.single(self.views[node.name])
+            view = self.views.get(node.name)
+            return view is not None and view.tables.single(view.query)
         if not isinstance(node, exp.Select):
             return False
         limit = node.args.get("limit")
@@ -171,10 +172,26 @@ class Tables:
         if any(map(found, node.expressions)):
             return True
         clause = node.args.get("from_")
-        return clause is not None and not node.args.get("joins") and self.single(clause.this)
+        return clause is not None and not node.args.get("joins") and self.within(node).single(clause.this)
 
-    def nested(self, views: Mapping[str, exp.Query]) -> Tables:
-        """These tables, and common table expressions that may hide some of them."""
-        return Tables(
-            {**self.streams}, {**self.views, **views}, {k: v for k, v in self._made.items() if k not in views}
-        )
+    def within(self, node: exp.Expr) -> Tables:
+        """The tables that a query may name: these, and its own common table expressions, which may hide some of them.
+
+        An expression may name those in front of it, and a table that it hides itself.
+        """
+        tables = self
+        common = node.args.get("with_")
+        for cte in common.expressions if common is not None else ():
+            tables = Tables(self.streams, {**tables.views, cte.alias: View(cte.this, tables)})
+        return tables
+
+
+@dataclass
+class View:
+    """A common table expression."""
+
+    query: exp.Query
+    tables: Tables
+    """What it may name itself."""
+    stream: Stream[Any] | None = None
+    """Its rows, once a query has read it."""

@@ -46,11 +46,20 @@ def lift(select: exp.Select, tables: Tables, text: Text) -> list[Scalar]:
     conditions = conjuncts(select.args["where"].this) if select.args.get("where") is not None else []
     group = select.args["group"].expressions if select.args.get("group") is not None else []
     scalars: list[Scalar] = []
+    keys: dict[exp.Expr, exp.Expr] = {}
     for part in (*conditions, *select.expressions, *group):
         for node in list(part.find_all(exp.Subquery)):
-            if node.parent_select is select and is_value(node):
-                strict = any(part is c for c in conditions) and _rejects_null(node, part)
-                scalars.append(_lifted(node, f"scalar{len(scalars) + 1}", strict, tables, text))
+            if node.parent_select is not select or not is_value(node):
+                continue
+            if (known := keys.get(node)) is not None:  # select (select …) as g … group by g: the key itself is selected
+                node.replace(known.copy())
+                continue
+            asked, condition = node.copy(), any(part is c for c in conditions)
+            strict = condition and _rejects_null(node, part)
+            scalar, value = _lifted(node, f"scalar{len(scalars) + 1}", strict, tables, text)
+            scalars.append(scalar)
+            if group and not condition:
+                keys[asked] = value
     return scalars
 
 
@@ -79,7 +88,8 @@ def _rejects_null(node: exp.Expr, condition: exp.Expr) -> bool:
     return above is not None
 
 
-def _lifted(node: exp.Subquery, alias: str, strict: bool, tables: Tables, text: Text) -> Scalar:
+def _lifted(node: exp.Subquery, alias: str, strict: bool, tables: Tables, text: Text) -> tuple[Scalar, exp.Expr]:
+    """A subquery, and what takes its place."""
     inner = node.unnest()
     if not isinstance(inner, exp.Query) or len(inner.selects) != 1:
         raise text.error(node, "a subquery in an expression has one column", "select one value: (select max(x) from b)")
@@ -88,6 +98,8 @@ def _lifted(node: exp.Subquery, alias: str, strict: bool, tables: Tables, text: 
             node, "a subquery in an expression must be one value, and this one may have several rows",
             "aggregate: (select max(x) from b where b.k = a.k)",
         )  # fmt: skip
+    if isinstance(inner, exp.Select):
+        _without_having(inner)
     column = exp.column(VALUE, table=alias)
     _place(column, node)
     replacement: exp.Expr = column
@@ -99,13 +111,26 @@ def _lifted(node: exp.Subquery, alias: str, strict: bool, tables: Tables, text: 
         missing = exp.Is(this=exp.column(KEY, table=alias), expression=exp.Null())
         replacement = exp.Case(ifs=[exp.If(this=missing, true=nothing)], default=column)
     node.replace(replacement)
-    return Scalar(alias, node, how)
+    return Scalar(alias, node, how), replacement
+
+
+def _without_having(inner: exp.Select) -> None:
+    """One value with having is that value or null: it can be told from one of which no row has come."""
+    having = inner.args.get("having")
+    if having is None or inner.args.get("group") is not None:
+        return
+    value = inner.selects[0]
+    kept = exp.Case(ifs=[exp.If(this=having.this, true=value.unalias().copy())])
+    inner.set("having", None)
+    inner.set("expressions", [exp.alias_(kept, value.alias_or_name)])
 
 
 def _of_nothing(inner: exp.Query) -> exp.Expr | None:
     """What the subquery's value is of no rows; None for null."""
     projection = inner.selects[0].unalias()
-    if not isinstance(inner, exp.Select) or not found(projection) or _null_of_nothing(projection):
+    if not isinstance(inner, exp.Select) or inner.args.get("group") is not None:
+        return None
+    if not found(projection) or _null_of_nothing(projection):
         return None
     whole = exp.Paren(this=projection.copy())
     for aggregate in found(whole):

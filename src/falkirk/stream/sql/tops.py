@@ -53,7 +53,7 @@ def move_top(select: exp.Select) -> None:
     if (
         not isinstance(source, exp.Subquery)
         or not isinstance(source.this, exp.Select)
-        or source.this.args.get("qualify")
+        or any(source.this.args.get(clause) for clause in ("qualify", "distinct", "limit", "offset"))
     ):
         return
     numbers = {p.alias: p for p in source.this.expressions if _is_number(p.unalias())}
@@ -67,7 +67,8 @@ def move_top(select: exp.Select) -> None:
         limit.set("this", projection.unalias().copy())
         source.this.set("qualify", exp.Qualify(this=limit))
         select.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
-        if not any(c.name == projection.alias for c in select.find_all(exp.Column) if c.table == source.alias):
+        read = any(c.name == projection.alias for c in select.find_all(exp.Column) if c.table == source.alias)
+        if not read and len(source.this.expressions) > 1:
             projection.pop()
         return
 
