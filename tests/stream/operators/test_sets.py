@@ -82,6 +82,16 @@ def test_streams_with_other_columns_cannot_be_combined(kind: str) -> None:
         getattr(a, kind)(fk.Flow("g").source("a", value=fk.Json({"k": int})))
 
 
+@pytest.mark.parametrize("dtype", [fk.List(fk.Int64), fk.Decimal(9, 2)])
+def test_rows_that_state_cannot_count_are_refused(dtype: Any) -> None:
+    rows = fk.Flow("f").source("rows", value=fk.Json({"id": int, "odd": dtype}))
+    with pytest.raises(DefinitionError, match="cannot be part of a key in state") as raised:
+        rows.unique(id="once")
+    assert "column 'odd' of unique 'once'" in str(raised.value)
+    with pytest.raises(DefinitionError, match="cannot be part of a key in state"):
+        rows.union(rows, id="both")
+
+
 def test_each_element_of_a_list_becomes_a_row() -> None:
     flow = fk.Flow("f")
     rows = flow.source("rows", value=fk.Json({"id": int, "l": fk.List(fk.Int64)}))

@@ -21,6 +21,10 @@ REFUSED = [
     ("select auction from bids having price > 3", "having is about groups", "price > 3", "write where"),
     ("select x from bids as b(x, y, z, u, v)", "bids has 4 columns, and this names 5", "bids", "leave the others out"),
     ("select who from bids as b(who)", "two columns are named 'who'", "bids", "another name"),
+    ("select auction, odd, row_number() over (partition by who order by at) as n from lists", "of type List(Int64)",
+     "row_number", ""),
+    ("select distinct auction, odd from lists", "of type List(Int64)", "auction", ""),
+    ("select auction, odd from lists union select price, odd from lists", "of type List(Int64)", "auction", ""),
     ("select * from bids limit 3", "a stream has no end, and no first rows", "3", "order by x desc limit 10"),
     ("select who + 1 as x from bids", "+ takes numbers, and this is String", "who", "cast(x as bigint)"),
     ("select auction from bids where price", "where takes conditions, and this is Int64", "price", "compare it"),
@@ -145,5 +149,7 @@ def test_a_stream_of_another_flow_is_refused() -> None:
 
 def flow() -> fk.Flow:
     made = fk.Flow("refused")
+    odd = {"auction": int, "price": int, "who": str, "at": fk.Datetime, "odd": fk.List(fk.Int64)}
+    made.source("lists", value=fk.Json(odd))
     made.source("bids", value=fk.Json({"auction": int, "price": int, "who": str, "at": fk.Datetime}))
     return made

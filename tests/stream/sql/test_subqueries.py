@@ -78,6 +78,10 @@ QUERIES = [
     "select (select max(b) from r where r.k = l.k) as g, count(*) as n, sum(a) as a from l group by 1",
     "select (select count(*) from r where r.k = l.k) + 1 as g, max(x) as x from l group by g",
     "select (select max(b) from r) as g, k, count(*) as n from l group by g, k having count(*) > (select min(y) from r)",
+    # several of a kind in one query
+    "select l.k from l semi join r on l.k = r.k semi join s on s.n = l.x",
+    "select l.k from l anti join r on l.k = r.k anti join r r2 on r2.b = l.x",
+    "select k, x, a from l qualify row_number() over (partition by k order by x, a) = 1 order by x, k, a limit 3",
     # the rest
     "select k, count(distinct a) as n, count(distinct x) filter (where a > 0) as m from l group by k",
     "select a, x from l order by a desc, x, 1 limit 4",

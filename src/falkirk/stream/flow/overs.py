@@ -168,11 +168,16 @@ def spec_of(
         ordering = ordering_of(
             before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
         )
-    for column, dtype in before.schema.items():
+    check_kept(before.schema, columns, where)
+    return Spec(before, columns, ordering, framed(rows, range_, ordering, before.schema, where), name, version, line)
+
+
+def check_kept(schema: pl.Schema, columns: Sequence[str], where: str) -> None:
+    """Raises DefinitionError if rows of these columns cannot be kept in order. `columns` are those of their groups."""
+    for column, dtype in schema.items():
         check_value_type(dtype, where=f"column {column!r} of {where}")
         if column not in columns and not isinstance(dtype, pl.Decimal):
             check_key_type(dtype, where=f"column {column!r} of {where}")
-    return Spec(before, columns, ordering, framed(rows, range_, ordering, before.schema, where), name, version, line)
 
 
 def made(graph: op.Graph, spec: Spec, functions: Mapping[str, Any]) -> op.Operator:

@@ -63,6 +63,8 @@ class Joiner:
 
     def __init__(self, text: Text, uses: Uses, ids: Ids) -> None:
         self.text, self.uses, self.ids = text, uses, ids
+        self._named: set[str] = set()
+        """The names of semi and anti joins, of which the first has no table in its name."""
 
     def relation(
         self, first: Relation, joins: Sequence[exp.Join], sources: Sequence[Relation], where: list[exp.Expr]
@@ -181,8 +183,11 @@ class Joiner:
                 if isinstance(a, exp.Column) and isinstance(b, exp.Column):
                     column = merged(a, b)
                     columns[column.table, column.name] = key
-        tables = sorted(t for t in right.relation.tables if "=" not in t)
-        name = how if how in ("semi", "anti") else f"join.{'+'.join(tables)}"
+        tables = "+".join(sorted(t for t in right.relation.tables if "=" not in t))
+        name = f"join.{tables}"
+        if how in ("semi", "anti"):
+            name = f"{how}.{tables}" if how in self._named else how
+            self._named.add(how)
         with self.text.at(node):
             joined = mine.join(
                 theirs,

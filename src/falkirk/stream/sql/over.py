@@ -18,13 +18,14 @@ from sqlglot import exp
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.aggregates.positions import dense_rank, lag, lead, rank, row_number
 from falkirk.stream.definition.expressions import bare_column
-from falkirk.stream.flow.overs import Spec, framed, made
+from falkirk.stream.flow.overs import Spec, check_kept, framed, made
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.tops import ordering_of
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
 from falkirk.stream.sql.aggregates import Aggregates
 from falkirk.stream.sql.relations import Ids, Relation, free
+from falkirk.stream.sql.scalar.conditions import Uses
 from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text
 
@@ -57,14 +58,15 @@ def windows_in(node: exp.Expr) -> list[exp.Window]:
 
 
 def windowed(
-    windows: Sequence[exp.Window], names: Mapping[exp.Expr, str], relation: Relation, given: dict[exp.Expr, str], ids: Ids,
-    text: Text,
+    windows: Sequence[exp.Window], names: Mapping[exp.Expr, str], relation: Relation, given: dict[exp.Expr, str], uses: Uses,
+    ids: Ids, text: Text,
 ) -> tuple[Relation, dict[exp.Expr, str]]:  # fmt: skip
     """The rows with a column for each window function. Raises DefinitionError."""
     reader = _Reader(relation, given, names, text)
     orders: dict[Order, list[exp.Window]] = {}
     for window in dict.fromkeys(windows):
         orders.setdefault(reader.order(window), []).append(window)
+    relation = _read(relation, {c for order in orders for c in (*order.groups, *dict(order.orders))}, uses)
     stream = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
     columns = dict(given)
     for number, (order, mine) in enumerate(orders.items(), 1):
@@ -72,6 +74,21 @@ def windowed(
             stream, found = reader.run(stream, order, mine, ids.of("over" if number == 1 else f"over{number}"))
         columns |= found
     return replace(relation, stream=stream), columns
+
+
+def _read(relation: Relation, ordered: set[str], uses: Uses) -> Relation:
+    """The columns that the query reads: the others would be kept too."""
+    if relation.grouped:
+        return relation
+    stream = relation.stream
+    read = {name for column, name in relation.columns.items() if column in uses}
+    read |= {*ordered, *(stream._op.unique or ())}
+    kept = [c for c in stream.schema if c in read] or stream.schema.names()[:1]
+    if kept == stream.schema.names():
+        return relation
+    return replace(
+        relation, stream=stream.select(*kept), columns={c: n for c, n in relation.columns.items() if n in kept}
+    )
 
 
 class _Reader:
@@ -127,6 +144,7 @@ class _Reader:
                 columns[window] = aggregates.given[function]
         schema, line = stream.schema, self.text.line
         where = f"over {name!r} ({line})"
+        check_kept(schema, order.groups, where)
         kind, size = order.frame
         if kind == "all":
             ordering = Ordering((), (), tuple(c for c in schema if c not in order.groups))

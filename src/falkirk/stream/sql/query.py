@@ -28,7 +28,7 @@ from falkirk.stream.sql.parsing import qualified, the_query
 from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
-from falkirk.stream.sql.sets import combined
+from falkirk.stream.sql.sets import combined, once
 from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
@@ -93,7 +93,8 @@ class Compiler:
             whole = node.copy()
             for clause in ("order", "limit", "offset"):
                 whole.set(clause, None)
-            return first_rows(node, self._unordered(whole, tables, ids), ids, self.text)
+            rows = self._unordered(whole, tables, ids)
+            return first_rows(node, rows, ids.within("limit") if _keeps_first(node) else ids, self.text)
         return self._unordered(node, tables, ids)
 
     def _unordered(self, node: exp.Expr, tables: Tables, ids: Ids) -> Stream[Any]:
@@ -146,7 +147,7 @@ class Compiler:
             if distinct.args.get("on") is not None:
                 raise self.text.error(distinct, "distinct on is not supported", "use group by, or select distinct")
             with self.text.at(node):
-                stream = stream.unique(id=ids.of("distinct"))
+                stream = once(stream, ids.of("distinct"))
         return stream
 
     def _check_having(self, node: exp.Select) -> None:
@@ -159,16 +160,13 @@ class Compiler:
         self, node: exp.Select, relation: Relation, given: dict[exp.Expr, str], uses: Uses, ids: Ids
     ) -> tuple[Relation, dict[exp.Expr, str]]:
         """Window functions, and qualify: the first rows of each group if it asks for these alone, and else a filter."""
-        qualify = node.args.get("qualify")
-        windows = [
-            window for e in (*node.expressions, *([qualify] if qualify is not None else [])) for window in windows_in(e)
-        ]
-        if qualify is not None and is_top(qualify.this, windows):
+        qualify, windows = node.args.get("qualify"), _windows(node)
+        if _keeps_first(node):
             relation, given, conditions = limited(node, relation, given, uses, ids, self.text)
         else:
             names = {p.unalias(): p.alias for p in node.expressions if isinstance(p, exp.Alias)}
             if windows:
-                relation, given = windowed(windows, names, relation, given, ids, self.text)
+                relation, given = windowed(windows, names, relation, given, uses, ids, self.text)
             conditions = conjuncts(qualify.this) if qualify is not None else []
         for condition in conditions:
             relation = filtered(relation, condition, self.text, given)
@@ -352,6 +350,19 @@ class Compiler:
 
 def _having(node: exp.Select) -> list[exp.Expr]:
     return [node.args["having"].this] if node.args.get("having") is not None else []
+
+
+def _windows(node: exp.Expr) -> list[exp.Window]:
+    """The window functions of select and qualify."""
+    qualify = node.args.get("qualify")
+    parts = [*node.args["expressions"], *([qualify] if qualify is not None else [])]
+    return [window for part in parts for window in windows_in(part)]
+
+
+def _keeps_first(node: exp.Expr) -> bool:
+    """Whether qualify asks for the first rows of each group alone."""
+    qualify = node.args.get("qualify")
+    return qualify is not None and is_top(qualify.this, _windows(node))
 
 
 def _branches(node: exp.Expr) -> int:

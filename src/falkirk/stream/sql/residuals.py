@@ -161,7 +161,7 @@ class _Rows:
         self.joiner, self.name, self.table, self.part = joiner, name, f"{ROW}={name}", part
         joiner.uses.more(*[pair[name == "right"] for pair in on.equal], *on.left, *on.right, *on.other)
         read = dict.fromkeys(n for column, n in relation.columns.items() if column in joiner.uses)
-        self.before = relation
+        self.before = relation = _kept(relation, {*read})
         schema = relation.stream.schema
         exprs: dict[str, nw.Expr] = {}
         for column in read:
@@ -200,6 +200,16 @@ class _Rows:
         return rest.stream.select(*exprs)
 
 
+def _kept(relation: Relation, read: set[str]) -> Relation:
+    """The columns that are still read, and those that identify rows."""
+    stream = relation.stream
+    kept = [name for name in stream.schema if name in read or name in (stream._op.unique or ())]
+    if kept == stream.schema.names():
+        return relation
+    columns = {column: name for column, name in relation.columns.items() if name in kept}
+    return Relation(stream.select(*kept), columns, single=relation.single)
+
+
 def _named(column: str | None, name: str, dtype: pl.DataType) -> nw.Expr:
     if column is not None:
         return nw.col(column) if column == name else nw.col(column).alias(name)
@@ -215,4 +225,6 @@ def _filled(column: nw.Expr, dtype: pl.DataType) -> nw.Expr:
         return column.fill_null(0)
     if dtype == pl.String():
         return column.fill_null("")
+    if dtype == pl.Binary():
+        return column.fill_null(b"")
     return column.cast(nw.String).fill_null("")

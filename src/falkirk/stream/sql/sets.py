@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column, words
@@ -26,10 +27,33 @@ def combined(
     left, right = _alike(node, left, right, text)
     if isinstance(node, exp.Union):
         both = left.concat(right, id=ids.of(f"union{number}"))
-        return both if every else both.unique(id=ids.of(f"distinct{number}"))
+        return both if every else once(both, ids.of(f"distinct{number}"))
     if every:
         raise text.error(node, f"{kind} all is not supported", f"write {kind}, which gives each row once")
-    return (left.intersect if kind == "intersect" else left.subtract)(right, id=ids.of(f"{kind}{number}"))
+    decimals = left.schema
+    left, right = _texts(left), _texts(right)
+    both = (left.intersect if kind == "intersect" else left.subtract)(right, id=ids.of(f"{kind}{number}"))
+    return _decimals(both, decimals)
+
+
+def once(stream: Stream[Any], name: str) -> Stream[Any]:
+    """Each row once. Decimals are compared as text: a key in state cannot have one."""
+    return _decimals(_texts(stream).unique(id=name), stream.schema)
+
+
+def _texts(stream: Stream[Any]) -> Stream[Any]:
+    texts = {c: nw.col(c).cast(nw.String) for c, dtype in stream.schema.items() if isinstance(dtype, pl.Decimal)}
+    return stream.with_columns(**texts) if texts else stream
+
+
+def _decimals(stream: Stream[Any], schema: pl.Schema) -> Stream[Any]:
+    """The stream with the decimals of a schema, in place of their text."""
+    decimals = {
+        c: nw.col(c).cast(nw.Decimal(dtype.precision, dtype.scale))
+        for c, dtype in schema.items()
+        if isinstance(dtype, pl.Decimal)
+    }
+    return stream.with_columns(**decimals) if decimals else stream
 
 
 def _alike(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from falkirk.state.codec import decode_values, encode_keys, encode_values
+from falkirk.state.codec import check_key_type, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import State
@@ -41,6 +41,8 @@ def unique(before: Operator, line: str, *, id: str | None = None, version: int =
     [{'user': 7}, {'user': 8}]
     """
     name = id or f"{before.id}.unique"
+    for column, dtype in before.schema.items():
+        check_key_type(dtype, where=f"column {column!r} of unique {name!r} ({line})")
     key, root = placed(before, tuple(before.schema), name)
     return Unique(
         id=name, line=line, inputs=(before,), schema=before.schema, changes=before.changes,
