@@ -82,6 +82,26 @@ QUERIES = [
     "select l.k from l semi join r on l.k = r.k semi join s on s.n = l.x",
     "select l.k from l anti join r on l.k = r.k anti join r r2 on r2.b = l.x",
     "select k, x, a from l qualify row_number() over (partition by k order by x, a) = 1 order by x, k, a limit 3",
+    # aggregates in exists
+    "select a from l join r on l.k = r.k where exists (select count(*) from r where b > 90)",
+    "select a from l join r on l.k = r.k where not exists (select max(b) from r where r.k = l.k)",
+    "select a from l where exists (select max(b) from r having max(b) > 2)",
+    "select a from l where not exists (select 1 from r where r.k = l.k having count(*) > 1)",
+    # a table that is used again deeper
+    "select a from l where exists (select 1 from r where r.k = l.k and r.y in (select x from l))",
+    "select a from l where exists (select 1 from (select k, x as y from l where a > 0) q where q.k = l.k and q.y < l.x)",
+    "select a from l where a < (select max(b) from r where r.k = l.k and r.y in (select x from l))",
+    "select a, (select max(b) from (select * from r where b in (select a from l)) r where r.k = l.k) as top from l",
+    # constants
+    (
+        "select k, sum(1) as a, max('x') as b, count(null) as c, count(distinct 1) as d, count(*) filter (where true) as e "
+        "from l group by k"
+    ),
+    (
+        "select k, min(1.5) as a, sum(2.5) as b, avg(2) as c, bool_or(true) as d, any_value(3) as e, count_if(true) as f, "
+        "sum(1) filter (where x > 0) as g, count('x') as h, max(null) as i from l group by k"
+    ),
+    "select k, sum(1) over (partition by k) as n, count(x) filter (where true) over (partition by k) as m from l",
     # the rest
     "select k, count(distinct a) as n, count(distinct x) filter (where a > 0) as m from l group by k",
     "select a, x from l order by a desc, x, 1 limit 4",

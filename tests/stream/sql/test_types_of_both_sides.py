@@ -45,6 +45,8 @@ def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
         "select p from t intersect select q from t",
         "select p from t except select n from t",
         "select u from t union select i from t",
+        "select k, sum(n * p) as a, sum(p * q) as b, sum(p + q) as c, sum(p) as d from t group by k",
+        "select k, avg(n * p) as a from t where p = 1 group by k",
         "select x.k, y.k as other from t x join t y on x.u = y.i",
         "select x.k, y.k as other from t x left join t y on x.i = y.u",
         "select x.k, y.k as other from t x join t y on x.v = y.u",

@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.aggregates.bound import AggregateLike
-from falkirk.stream.aggregates.builtin import len_, max_, mean, min_, sum_
+from falkirk.stream.aggregates.builtin import SUMMED, len_, max_, mean, min_, sum_
 from falkirk.stream.aggregates.distinct import n_unique
 from falkirk.stream.aggregates.lists import collect
 from falkirk.stream.aggregates.ordered import first, last
 from falkirk.stream.aggregates.sketches import ApproxNUnique, approx_quantile
 from falkirk.stream.aggregates.spread import std, var
+from falkirk.stream.definition.expressions import columns_read
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.scalar.expressions import Expressions
 from falkirk.stream.sql.scalar.values import need
@@ -49,6 +51,9 @@ _SPREADS: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
 
 _WRITTEN: Mapping[type[exp.Expr], str] = {exp.GroupConcat: "string_agg"}
 """Names that the parser changes."""
+
+LEAST_WHOLE = 8
+"""How many digits in front of the point a decimal must be able to have, to be added up."""
 
 KNOWN = (
     "count, count_if, sum, min, max, avg, bool_and, bool_or, any_value, arg_min, arg_max, stddev, stddev_pop, variance, "
@@ -85,7 +90,7 @@ class Aggregates:
             of = function.this.expressions[0] if isinstance(function.this, exp.Distinct) else function.this
             if isinstance(function.this, exp.Distinct) and isinstance(function, exp.Sum | exp.Avg):
                 raise self._error(function, f"{function.sql_name().lower()}(distinct …) is not supported")
-            self.asked[name] = _OF_COLUMN[type(function)](self._argument(of, where))
+            self.asked[name] = _OF_COLUMN[type(function)](self._of_values(function, of, where))
             if isinstance(function, exp.Sum):
                 self._nulls[name] = self._count_of(of, where, f"{name}_count")
         elif isinstance(function, exp.ApproxDistinct):
@@ -140,7 +145,7 @@ class Aggregates:
         if isinstance(function, exp.CountIf):
             return sum_(self._argument(function.this, where))
         if isinstance(function.this, exp.Star) or function.this is None or isinstance(function.this, exp.Literal):
-            return len_() if where is None else sum_(self._condition(where))
+            return len_() if where is None else sum_(self._of_rows(self._condition(where)))
         return sum_(self._there(function.this, where))
 
     def _count_different(self, name: str, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
@@ -170,11 +175,34 @@ class Aggregates:
 
     def _there(self, of: exp.Expr, where: exp.Expr | None) -> nw.Expr:
         there = ~self.build(of).expr.is_null()
-        return there if where is None else there & self._condition(where)
+        return self._of_rows(there if where is None else there & self._condition(where))
 
     def _argument(self, of: exp.Expr, where: exp.Expr | None) -> nw.Expr:
-        value = self.build(of).settled()
-        return value if where is None else nw.when(self._condition(where)).then(value)
+        known = self.build(of)
+        value = known.settled() if known.family else nw.lit(None, dtype=nw.Int64)
+        return self._of_rows(value if where is None else nw.when(self._condition(where)).then(value))
+
+    def _of_values(self, function: exp.Expr, of: exp.Expr, where: exp.Expr | None) -> nw.Expr:
+        """The argument of sum, avg, min and the like. Raises DefinitionError."""
+        value, dtype = self._argument(of, where), self.build(of).dtype
+        if (
+            not isinstance(function, exp.Sum | exp.Avg)
+            or not isinstance(dtype, pl.Decimal)
+            or dtype.precision <= SUMMED
+        ):
+            return value
+        if dtype.scale > SUMMED - LEAST_WHOLE:
+            what = f"{of.sql('duckdb')} has {dtype.scale} digits behind the point, which is too many to add up"
+            raise self._error(function, what, f"cast it: cast(… as decimal({SUMMED}, 6))")
+        # A product says that it may have 38 digits. A value of more than can be added up fails its row.
+        return value.cast(nw.Decimal(SUMMED, dtype.scale))
+
+    def _of_rows(self, expr: nw.Expr) -> nw.Expr:
+        """An expression that has a value for each row. A constant alone has one for all of them."""
+        if columns_read([expr], self.build.schema):
+            return expr
+        first = nw.col(next(iter(self.build.schema)))
+        return nw.when(first.is_null() | ~first.is_null()).then(expr)
 
     def _condition(self, where: exp.Expr) -> nw.Expr:
         return need(self.build, where, "Boolean", "filter").expr.fill_null(False)

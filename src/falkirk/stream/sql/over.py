@@ -67,6 +67,7 @@ def windowed(
     for window in dict.fromkeys(windows):
         orders.setdefault(reader.order(window), []).append(window)
     relation = _read(relation, {c for order in orders for c in (*order.groups, *dict(order.orders))}, uses)
+    reader.build = relation.expressions(text, given)
     stream = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
     columns = dict(given)
     for number, (order, mine) in enumerate(orders.items(), 1):

@@ -124,10 +124,10 @@ def qualified(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> 
         if recursive.args.get("recursive"):
             raise text.error(recursive.expressions[0], "a recursive query is not supported", "use the DSL")
     expand(tree, text)
-    _check_tables(tree, schemas, text)
-    _check_joins(tree, text)
     known: dict[str, object] = {name: dict.fromkeys(schema, "text") for name, schema in schemas.items()}
     try:
+        _check_joins(tree, text)
+        _check_tables(tree, schemas, text)
         return qualify(
             named(tree), schema=known, dialect=DIALECT, validate_qualify_columns=False, identify=False,
             quote_identifiers=False, allow_partial_qualification=False,
@@ -153,8 +153,12 @@ def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text)
 
 def _check_joins(tree: exp.Query, text: Text) -> None:
     for select in tree.find_all(exp.Select):
-        side = ""
+        side, clause = "", select.args.get("from_")
+        names = {clause.this.alias_or_name} if clause is not None else set()
         for join in select.args.get("joins") or ():
+            if (name := join.this.alias_or_name) and name in names:
+                raise text.error(join.this, f"two tables are named {name!r}", "give one another name: … as NAME")
+            names.add(name)
             if join.method:
                 what = f"{join.method.lower()} join is not supported"
                 raise text.error(join.this, what, "write join … on a.x = b.x, or using (x)")
@@ -168,11 +172,31 @@ def _check_joins(tree: exp.Query, text: Text) -> None:
 
 
 def _unknown(error: OptimizeError, tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> Exception:
-    """sqlglot says which column is unknown, and not where."""
-    found = re.search(r"Unknown column: ([^\s.]+)", str(error))
-    name = found[1].strip('"') if found else ""
-    columns = [c for c in tree.find_all(exp.Column) if c.name == name]
+    """sqlglot says what is unknown, and not where."""
     every = {column for schema in schemas.values() for column in schema}
-    if not columns:
-        return text.error(tree, str(error))
-    return text.error(columns[-1].this, f"there is no column {name!r}", did_you_mean(name, every))
+    kind, _, given = str(error).partition(": ")
+    name = given.split(".")[0].split(" ")[0].strip('"')
+    if kind == "Unknown column" and (columns := [c for c in tree.find_all(exp.Column) if c.name == name]):
+        return text.error(columns[-1].this, f"there is no column {name!r}", did_you_mean(name, every))
+    if kind == "Cannot automatically join":
+        places = [c for join in tree.find_all(exp.Join) for c in join.args.get("using") or () if c.name == name]
+        return text.error((*places, tree)[0], f"column {name!r} is not in both tables", did_you_mean(name, every))
+    if kind == "Unknown table":
+        tables = sorted({t.alias_or_name for t in tree.find_all(exp.Table, exp.Subquery)} - {""})
+        stars = [c for c in tree.find_all(exp.Column) if c.table == name]
+        return text.error((*stars, tree)[0], f"there is no table {name!r} here", did_you_mean(name, tables))
+    if kind == "Unknown output column":
+        return _no_place(int(name), tree, text)
+    return text.error(tree, f"the names cannot be resolved: {error}", "name the table of each column: bids.price")
+
+
+def _no_place(number: int, tree: exp.Query, text: Text) -> Exception:
+    """The error of group by 7 or order by 7, where fewer columns are selected."""
+    for clause in tree.find_all(exp.Group, exp.Order):
+        selected = len(clause.parent.selects) if isinstance(clause.parent, exp.Query) else 0
+        for part in clause.expressions:
+            of = part.this if isinstance(part, exp.Ordered) else part
+            if isinstance(of, exp.Literal) and of.name == str(number) and number > selected:
+                what = f"there is no column {number} in select, which has {selected}"
+                return text.error(of, what, "write the number or the name of one that is selected")
+    return text.error(tree, f"there is no column {number} in select", "write the name of the column")

@@ -29,7 +29,7 @@ from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
 from falkirk.stream.sql.sets import combined, once
-from falkirk.stream.sql.subqueries import asks, semi_joined
+from falkirk.stream.sql.subqueries import asks, semi_joined, settle
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
 from falkirk.stream.sql.windows import Asked, Sessions, asked, grouping, window_of
@@ -128,6 +128,7 @@ class Compiler:
 
     def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
         merge_using(node)
+        settle(node)
         move_top(node)
         self._check_having(node)
         node = nested(node)

@@ -193,7 +193,9 @@ def _grouped(inner: exp.Query, outer: set[str], text: Text) -> tuple[Conditions,
     own = tables_of(inner) - outer
     for condition in conjuncts(inner.args["where"].this) if inner.args.get("where") is not None else ():
         tables = tables_of(condition)
-        if (pair := equality(condition, outer, own)) is not None:
+        if list(condition.find_all(exp.Query)):
+            kept.append(condition)
+        elif (pair := equality(condition, outer, own)) is not None:
             on.equal.append(pair)
         elif tables and tables <= outer:
             on.left.append(condition)

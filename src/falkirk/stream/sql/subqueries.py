@@ -43,6 +43,24 @@ def asks(condition: exp.Expr) -> exp.Exists | exp.In | None:
     return node if is_subquery else None  # type: ignore[return-value]
 
 
+def settle(select: exp.Select) -> None:
+    """Replaces each exists over aggregates without group by. They give one row, also of nothing, so it is true.
+
+    exists (select max(b) from r having max(b) > 3)      (select max(b) > 3 from r) is true
+    """
+    for node in list(select.find_all(exp.Exists)):
+        inner = node.this.unnest() if node.parent_select is select else None
+        if not isinstance(inner, exp.Select) or any(inner.args.get(c) for c in ("group", "qualify", "limit", "offset")):
+            continue
+        having = inner.args["having"].this if inner.args.get("having") is not None else None
+        if having is None and any(map(found, inner.expressions)):
+            node.replace(exp.true())
+        elif having is not None and found(having):
+            inner.set("having", None)
+            inner.set("expressions", [exp.alias_(having, "holds")])
+            node.replace(exp.Is(this=exp.Subquery(this=inner), expression=exp.true()))
+
+
 def semi_joined(relation: Relation, condition: exp.Expr, query: Query, uses: Uses, ids: Ids, text: Text) -> Relation:
     """The rows for which exists or in is true. Raises DefinitionError."""
     asked = asks(condition)
@@ -148,17 +166,17 @@ def _depending(on: Conditions, inner: exp.Select, outer: set[str], asked: exp.Ex
     kept: list[exp.Expr] = []
     for condition in _where(inner):
         tables = tables_of(condition)
+        if tables & outer and list(condition.find_all(exp.Query)):
+            raise text.error(
+                condition,
+                "a subquery in a subquery depends on the row of its own query only",
+                "join the tables, and select distinct",
+            )
         if (pair := equality(condition, outer, own)) is not None:
             on.equal.append(pair)
         elif tables and tables <= outer:
             on.left.append(condition)
         elif tables & outer:
-            if list(condition.find_all(exp.Query)):
-                raise text.error(
-                    condition,
-                    "a subquery in a subquery depends on the row of its own query only",
-                    "join the tables, and select distinct",
-                )
             on.other.append(condition.copy())
         else:
             kept.append(condition)

@@ -22,13 +22,33 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
 
 
 def tables_of(node: exp.Expr) -> set[str]:
-    """The tables whose columns an expression reads."""
-    return {column.table for column in node.find_all(exp.Column)}
+    """The tables whose columns an expression reads; those of a query in it are its own.
+
+    >>> from sqlglot import parse_one
+    >>> tables_of(parse_one("r.x in (select l.x from l where l.y = s.y)")) == {"r", "s"}
+    True
+    """
+    return {column.table for column in node.find_all(exp.Column) if not _hidden(column, node)}
+
+
+def _hidden(column: exp.Column, node: exp.Expr) -> bool:
+    """Whether a query between a column and the expression around it has the table of the column."""
+    above = column.parent
+    while above is not None and above is not node and column is not node:
+        if isinstance(above, exp.Query) and column.table in own_tables(above):
+            return True
+        above = above.parent
+    return False
 
 
 def own_tables(query: exp.Expr) -> set[str]:
     """The tables and subqueries that a query reads itself: they hide those of the outer query."""
-    return {source.alias_or_name for source in query.find_all(exp.Table, exp.Subquery)}
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        return own_tables(query.left) | own_tables(query.right)
+    clause = query.args.get("from_")
+    sources = [clause.this] if clause is not None else []
+    return {source.alias_or_name for source in (*sources, *[j.this for j in query.args.get("joins") or ()])}
 
 
 def factor(tree: exp.Expr) -> None:
