@@ -12,7 +12,8 @@ from tests.stream.sql.stepwise import compare
 import falkirk as fk
 
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "t": {"k": int, "p": fk.Decimal(9, 2), "q": fk.Decimal(12, 4), "i": int, "n": fk.Int32, "u": fk.UInt64, "v": fk.UInt32},
+    "t": {"k": int, "p": fk.Decimal(9, 2), "q": fk.Decimal(12, 4), "i": int, "n": fk.Int32, "u": fk.UInt64, "v": fk.UInt32,
+          "w": fk.Decimal(20, 0)},
 }  # fmt: skip
 
 
@@ -21,9 +22,10 @@ def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
 
     def row() -> dict[str, Any]:
         values = {
-            "k": random.randrange(3), "p": Decimal(random.randrange(-300, 300)) / 100,
-            "q": Decimal(random.randrange(-9000, 9000)) / 10000, "i": random.choice([-1, 0, 1, 2**63 - 1]),
+            "k": random.randrange(3), "p": Decimal(random.choice([-150, 0, 1, 100, 199, 200])) / 100,
+            "q": Decimal(random.choice([-15000, 0, 100, 1234, 20000])) / 10000, "i": random.choice([-1, 0, 1, 2**63 - 1]),
             "n": random.randrange(-2, 3), "u": random.choice([0, 1, 2, 2**63, 2**64 - 1]), "v": random.randrange(3),
+            "w": random.choice([Decimal(0), Decimal(1), Decimal(2**63 - 2), Decimal(2**63 - 1)]),
         }  # fmt: skip
         return {name: None if random.random() < 0.1 else value for name, value in values.items()}
 
@@ -45,6 +47,13 @@ def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
         "select p from t intersect select q from t",
         "select p from t except select n from t",
         "select u from t union select i from t",
+        "select i from t intersect select u from t",
+        "select u from t except select i from t",
+        "select x.k, y.k as other, x.p from t x join t y on x.p = y.p",
+        "select x.k, x.p, y.i from t x left join t y on x.p = y.i and y.k > 0",
+        "select p, x.k, y.n from t x full join (select n, n * 1.5 as f, cast(n as decimal(9, 2)) as p from t) y using (p)",
+        "select x.k, y.k as other from t x join t y on x.i = y.w",
+        "select k from t where p not in (select n from t where n is not null)",
         "select k, sum(n * p) as a, sum(p * q) as b, sum(p + q) as c, sum(p) as d from t group by k",
         "select k, avg(n * p) as a from t where p = 1 group by k",
         "select x.k, y.k as other from t x join t y on x.u = y.i",

@@ -21,6 +21,7 @@ from functools import reduce
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column
@@ -47,15 +48,17 @@ class _Side:
     build: Expressions
     keys: list[str] = field(default_factory=list)
     computed: dict[str, nw.Expr] = field(default_factory=dict)
+    decimals: dict[str, Any] = field(default_factory=dict)
+    """The type of each key that is the text of a decimal."""
 
-    def key(self, expr: nw.Expr, bare: str | None, taken: set[str]) -> None:
-        """One more value that must be equal: a column, or a new column."""
-        if bare is not None and bare not in self.keys:
-            self.keys.append(bare)
-            return
-        name = free(f"on_{len(self.keys) + 1}", taken)
+    def key(self, expr: nw.Expr, bare: str | None, taken: set[str]) -> str:
+        """One more value that must be equal: a column, or a new column. Returns its name."""
+        name = bare
+        if name is None or name in self.keys:
+            name = free(f"on_{len(self.keys) + 1}", taken)
+            self.computed[name] = expr
         self.keys.append(name)
-        self.computed[name] = expr
+        return name
 
 
 class Joiner:
@@ -151,22 +154,30 @@ class Joiner:
         taken = {*sides[0].relation.stream.schema, *sides[1].relation.stream.schema}
         only = [_all_true(side.build, conditions) for side, conditions in zip(sides, (on.left, on.right), strict=True)]
         for number, pair in enumerate(on.equal):
-            values = self._same_type(sides, pair)
+            values, decimal = self._same_type(sides, pair)
             for side, value, condition in zip(sides, values, only, strict=True):
                 if condition is not None and number == 0:
-                    side.key(nw.when(condition).then(value), None, taken)
+                    name = side.key(nw.when(condition).then(value), None, taken)
                 else:
-                    side.key(value, bare_column(value), taken)
+                    name = side.key(value, bare_column(value), taken)
+                if decimal is not None:
+                    side.decimals[name] = decimal
 
-    def _same_type(self, sides: tuple[_Side, _Side], pair: tuple[exp.Expr, exp.Expr]) -> tuple[nw.Expr, nw.Expr]:
+    def _same_type(
+        self, sides: tuple[_Side, _Side], pair: tuple[exp.Expr, exp.Expr]
+    ) -> tuple[tuple[nw.Expr, nw.Expr], Any]:
+        """Both values with one type, and the type of decimals. These are compared as text, since a key cannot be one."""
         a, b = alike(_Both(self.text, pair[0], sides), *pair)
+        if any(isinstance(v.dtype, pl.Decimal) for v in (a, b)) and not any(v.dtype.is_float() for v in (a, b)):
+            decimal = holds_both(a.dtype, b.dtype, big=None)
+            return (a.settled().cast(decimal).cast(nw.String), b.settled().cast(decimal).cast(nw.String)), decimal
         if a.dtype == b.dtype:
-            return a.settled(), b.settled()
+            return (a.settled(), b.settled()), None
         wanted: Any = fk.DatetimeMicros
         if a.family == "number":
             integers = a.dtype.is_integer() and b.dtype.is_integer()
             wanted = holds_both(a.dtype, b.dtype, big=nw.Int128) if integers else nw.Float64
-        return a.settled().cast(wanted), b.settled().cast(wanted)
+        return (a.settled().cast(wanted), b.settled().cast(wanted)), None
 
     def _made(
         self, left: _Side, right: _Side, how: How, on: Conditions, near: Interval | None, node: exp.Expr
@@ -197,6 +208,8 @@ class Joiner:
                 id=self.ids.of(name),
                 within=near and near.within,
             )
+        if how == "full" and left.decimals:
+            joined = joined.with_columns(**{key: nw.col(key).cast(dtype) for key, dtype in left.decimals.items()})
         return Relation(joined, columns, single=left.relation.single and right.relation.single)
 
     def _prepared(

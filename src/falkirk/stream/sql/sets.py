@@ -24,6 +24,7 @@ def combined(
     every = not node.args.get("distinct", True)
     if node.args.get("by_name"):
         raise text.error(node, "union by name is not supported", "name the columns in one order")
+    first = left.schema
     left, right = _alike(node, left, right, text)
     if isinstance(node, exp.Union):
         both = left.concat(right, id=ids.of(f"union{number}"))
@@ -33,7 +34,7 @@ def combined(
     decimals = left.schema
     left, right = _texts(left), _texts(right)
     both = (left.intersect if kind == "intersect" else left.subtract)(right, id=ids.of(f"{kind}{number}"))
-    return _decimals(both, decimals)
+    return _narrowed(_decimals(both, decimals), first)
 
 
 def once(stream: Stream[Any], name: str) -> Stream[Any]:
@@ -73,11 +74,21 @@ def _alike(
                 raise text.error(
                     node.right, f"column {name!r} is {mine}, and on the other side {theirs}", "cast one of them"
                 )
-            wanted = holds_both(mine, theirs, big=nw.Decimal(38, 0))
+            wanted = holds_both(mine, theirs, big=nw.Decimal(38, 0) if isinstance(node, exp.Union) else nw.Int128)
         for side, column in zip(sides, (name, other), strict=True):
             expr = nw.col(column) if wanted is None else nw.col(column).cast(wanted)
             side.append(expr if column == name and wanted is None else expr.alias(name))
     return _selected(left, sides[0]), _selected(right, sides[1])
+
+
+def _narrowed(stream: Stream[Any], first: pl.Schema) -> Stream[Any]:
+    """Rows of intersect and except are rows of the first query: integers of 128 bits get its types again."""
+    exprs: dict[str, nw.Expr] = {}
+    for (column, dtype), before in zip(stream.schema.items(), first.values(), strict=True):
+        if dtype == pl.Int128():
+            wanted: Any = nw.from_native(pl.DataFrame(schema={"x": before})).schema["x"]
+            exprs[column] = nw.col(column).cast(wanted)
+    return stream.with_columns(**exprs) if exprs else stream
 
 
 def _selected(stream: Stream[Any], exprs: list[nw.Expr]) -> Stream[Any]:
