@@ -44,10 +44,27 @@ def joins_of(flow: fk.Flow) -> list[Any]:
     ],
 )
 def test_it_gives_what_duckdb_gives_and_is_bounded(query: str) -> None:
-    flow, rng = flow_of(query), Random(3)
+    flow = flow_of(query)
     (join,) = joins_of(flow)
     assert join.expire
     assert {-join.lower, join.upper} == {5_000, 10_000}
+    compare(flow, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"select l.k, r.k as rk, l.v from l left join r on l.k = r.k and {NEAR} and l.v < r.v",
+        f"select l.k, r.k as rk from l full join r on l.k = r.k and {NEAR} and l.v < r.v",
+        f"select l.k, count(r.k) as n from l left join r on l.k = r.k and {STRICT} and l.v <> r.v group by l.k",
+    ],
+)
+def test_with_one_more_condition_a_row_without_a_partner_has_nulls(query: str) -> None:
+    compare(flow_of(query), query)
+
+
+def compare(flow: fk.Flow, query: str) -> None:
+    rng = Random(3)
     app = fk.testing.App(flow, step_rows=7)
     frames = {}
     for name in ("l", "r"):
