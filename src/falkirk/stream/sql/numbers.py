@@ -17,7 +17,7 @@ def holds_both(a: pl.DataType, b: pl.DataType, big: Any) -> Any:
     """The type for two different types of numbers. `big` is the one for unsigned integers of 64 bits beside signed ones.
 
     >>> holds_both(pl.Decimal(9, 2), pl.Int64(), None), holds_both(pl.Int8(), pl.Int32(), None)
-    (Decimal(precision=21, scale=2), <class 'narwhals.dtypes.Int64'>)
+    (Decimal(precision=21, scale=2), Int64)
     """
     if a.is_float() or b.is_float():
         return nw.Float64

@@ -33,6 +33,7 @@ from falkirk.stream.sql.subqueries import asks, semi_joined, settle
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
 from falkirk.stream.sql.windows import Asked, Sessions, asked, grouping, window_of
+from falkirk.wording import counted
 
 
 def sql(flow: Flow, query: str, name: str | None, streams: Mapping[str, Any]) -> Stream[Any]:
@@ -263,7 +264,9 @@ class Compiler:
         names = table.alias_column_names
         if len(names) > len(schema):
             raise self.text.error(
-                table, f"{table.name} has {len(schema)} columns, and this names {len(names)}", "leave the others out"
+                table,
+                f"{table.name} has {counted(len(schema), 'column')}, and this names {len(names)}",
+                "leave the others out",
             )
         every = [*names, *schema.names()[len(names) :]]
         if twice := next((name for name in names if every.count(name) > 1), None):
