@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
@@ -60,6 +60,7 @@ def iterate(
             f"max_iterations={max_iterations!r} is not a number of iterations", where=where, hint="max_iterations=100"
         )
     before, graph = self._op, self._graph
+    _check_outside([before], where)  # before the operators of the body say it in their words
     variable = op.LoopVariable(
         id=name, line=line, inputs=(), schema=before.schema, changes=True, unique=None, root=name, regime=before.regime
     )
@@ -68,8 +69,7 @@ def iterate(
     needed = _upstream(result, inside)
     kept = tuple(o for o in inside if o in needed)
     outside = dict.fromkeys((before, *(i for o in kept for i in o.inputs if i is not variable and i not in kept)))
-    for one in outside:
-        check_columns(one.schema, f"{one.kind} {one.id!r}, which flows into {where}")
+    _check_outside(outside, where)
     made = op.Iterate(
         id=name, line=line, inputs=tuple(_to_one_task(graph, one, line, where) for one in outside),
         schema=before.schema, changes=True, unique=result.unique, root=name, regime=before.regime, variable=variable,
@@ -77,6 +77,11 @@ def iterate(
     )  # fmt: skip
     made.wiring  # noqa: B018  # it checks the operators of the body
     return Stream(graph, graph.add(made, exchange=True))
+
+
+def _check_outside(operators: Iterable[op.Operator], where: str) -> None:
+    for one in operators:
+        check_columns(one.schema, f"{one.kind} {one.id!r}, which flows into {where}")
 
 
 def _checked(built: Any, before: op.Operator, graph: op.Graph, inside: list[op.Operator], where: str) -> op.Operator:
