@@ -91,7 +91,8 @@ def main() -> None:
             if message.error() is not None:
                 raise RuntimeError(message.error())
             if message.topic() == steps:
-                witness.record(message.value() or b"", (message.key() or b"").decode(), now)
+                if (value := message.value()) is not None:
+                    witness.record(value, (message.key() or b"").decode(), now)
             else:
                 witness.output(dict(message.headers())[HEADER], now)
 
