@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -195,3 +196,49 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         fk.testing.run(flow, {"bids": ROWS[:2]}, crash_at=[9])
     with pytest.raises(ConfigError, match="reads no topic 'tops'"):
         fk.testing.run(flow, {"bids": ROWS}, partitions={"tops": 2})
+
+
+TYPED: list[tuple[Any, Any]] = [
+    (fk.Decimal(12, 2), Decimal("10.505")),
+    (fk.Decimal(12, 2), "ten"),
+    (fk.Decimal(4, 2), 100),
+    (fk.Decimal(4, 2), True),
+    (int, 1.5),
+    (int, "17"),
+    (int, True),
+    (fk.Int32, 2**40),
+    (str, 17),
+    (bool, 1),
+    (float, "1.5"),
+    (float, True),
+    (bytes, "a"),
+    (fk.Date, datetime(2026, 1, 1, tzinfo=UTC)),
+    (fk.Datetime, "2026-01-01T00:00:00Z"),
+    (list[int], "abc"),
+    ({"a": int}, {"b": 1}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "value"), TYPED)
+def test_a_value_of_another_type_is_refused_with_its_row_and_column(dtype: Any, value: Any) -> None:
+    flow = fk.Flow("typed")
+    flow.source("rows", value=fk.Json({"v": dtype})).sink("out", value=fk.Json())
+    with pytest.raises(ConfigError) as refused:
+        fk.testing.run(flow, {"rows": [{"v": None}, ("raw", b"{}"), {"v": value}]})
+    assert f"row 3, column 'v': {value!r} is not " in str(refused.value)
+
+
+def test_a_wrong_value_in_a_list_or_a_nested_object_is_named_by_its_place() -> None:
+    flow = fk.Flow("typed")
+    flow.source("rows", value=fk.Json({"v": {"a": list[int]}})).sink("out", value=fk.Json())
+    with pytest.raises(ConfigError, match=r"row 1, column 'v\.a\[1\]': 'x' is not Int64"):
+        fk.testing.run(flow, {"rows": [{"v": {"a": [1, "x"]}}]})
+
+
+def test_a_decimal_may_be_text_as_in_json_or_any_number_with_few_enough_digits() -> None:
+    flow = fk.Flow("typed")
+    flow.source("rows", value=fk.Json({"v": fk.Decimal(12, 2)})).sink("out", value=fk.Json())
+    rows: list[Any] = ["10.50", 10.5, Decimal("10.500"), 10, Decimal("1E+1"), "0.000", None]
+    result = fk.testing.run(flow, {"rows": [{"v": v} for v in rows]})
+    told = ["10.50", "10.50", "10.50", "10.00", "10.00", "0.00", None]
+    assert [None if row is None or row["v"] is None else str(row["v"]) for row in result.sinks["out"].rows] == told

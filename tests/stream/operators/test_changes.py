@@ -16,9 +16,10 @@ from tests.duck import database
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
-from falkirk.stream.access.producing import Rows
+from falkirk.stream.access.producing import Rows, encoded, source_named
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.flow.explain import explain
+from falkirk.stream.formats import key_of
 from falkirk.testing import App, Record
 
 Row = tuple[int, int]
@@ -215,6 +216,32 @@ def test_with_a_key_only_a_deletion_needs_the_key_of_the_row_before() -> None:
         "op 'd' without k in before: it is not known which row is gone"
     ]
     assert app.sinks["out"].rows == [{"k": 1, "v": 3, "weight": 1}], "a record that comes twice changes nothing"
+
+
+@pytest.mark.parametrize("key", ["k", fk.Key("k", fk.Int64BE), fk.Key(["k"], fk.Json)])
+def test_an_envelope_is_sent_with_the_key_of_its_row(key: Any) -> None:
+    flow = fk.Flow("f")
+    rows_of(flow, "debezium", key=key).sink("out", key="k", value=fk.Json())
+    row, spelt = {"k": 4, "v": 1}, key_of(key).encode(pl.DataFrame({"k": [4]}))[0]
+    sent = [{"before": None, "after": row, "op": "c"}, {"before": row, "after": None, "op": "d"}]
+    found = encoded(
+        source_named(flow.plan(), "rows"),
+        [*sent, Record(key=[4] if isinstance(key, fk.Key) and key.array else 4, value=sent[0])],
+        0,
+    )
+    assert [record.key for record in found] == [spelt] * 3
+
+
+def test_the_last_of_several_envelopes_of_a_key_counts_whatever_the_number_of_partitions() -> None:
+    flow = fk.Flow("f")
+    rows_of(flow, "debezium", key="k").sink("out", key="k", value=fk.Json())
+    sent = [{"before": None, "after": {"k": 4, "v": v}, "op": "u"} for v in range(1, 5)]
+    for partitions in (1, 2, 3):
+        app = fk.testing.App(flow, partitions=partitions)
+        for event in sent:
+            app.send("rows", [event])
+        app.run()
+        assert app.sinks["out"].table == {4: {"k": 4, "v": 4}}
 
 
 def test_a_weight_of_null_becomes_a_dead_letter_and_one_of_zero_is_nothing() -> None:

@@ -19,10 +19,13 @@ from falkirk.checkpoint.ids import name_of
 from falkirk.checkpoint.steps import Maker
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
+from falkirk.stream.access.fitting import Unfit, frame_of_rows
 from falkirk.stream.dataflow.records import Headers
+from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.definition.requests import ROWS
 from falkirk.stream.formats import Format, Registering
+from falkirk.stream.formats.debezium import Debezium
 from falkirk.stream.operators.sources.reduction import Misfit, Reduction, Request
 from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
@@ -164,12 +167,13 @@ def columns_of(source: Source) -> dict[str, pl.DataType]:
 
 
 def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
-    rows, columns = [dict(r.value) for r in records if isinstance(r.value, Mapping)], columns_of(source)
-    if unknown := next((c for row in rows for c in row if c not in columns), None):
+    rows = {i: r.value for i, r in enumerate(records, 1) if isinstance(r.value, Mapping)}
+    columns = columns_of(source)
+    if unknown := next((c for row in rows.values() for c in row if c not in columns), None):
         raise ConfigError(f"source {source.id!r} has no column {unknown!r}", hint=did_you_mean(unknown, columns))
     try:
-        return pl.DataFrame(rows, schema=columns, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        return frame_of_rows(list(rows.values()), list(rows), columns)
+    except (Unfit, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise _misfit(source, error) from error
 
 
@@ -190,7 +194,7 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             if reduction is None
             else [_reduced(source, reduction, *row) for row in whole.iter_rows()]
         )
-        keys = [None] * whole.height if source.key is None else source.key.encode(whole)
+        keys = _own_keys(source, whole)
     except pl.exceptions.PolarsError as error:
         raise _misfit(source, error) from error
     at = next((c for c, what in source.metadata.items() if what == "timestamp"), None)
@@ -207,6 +211,13 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
         )
         for record, own, line, time in zip(records, keys, values, times, strict=True)
     ]
+
+
+def _own_keys(source: Source, rows: pl.DataFrame) -> list[bytes | None]:
+    """The key that each row says itself. Without one, changes of a row could overtake each other in other partitions."""
+    if isinstance(source.value, Debezium):
+        return source.value.keys(rows)
+    return [None] * rows.height if source.key is None else source.key.encode(rows)
 
 
 def _reduced(
@@ -233,12 +244,15 @@ def _raw(source: Source, record: Record, clock: int) -> Sent:
 def _key(source: Source, key: Any) -> bytes:
     if isinstance(key, bytes | str):
         return key.encode() if isinstance(key, str) else key
-    if source.key is not None:
-        cells = list(key) if source.key.array else [key]
+    by, schema = (
+        (source.value.key, source.value.row) if isinstance(source.value, Debezium) else (source.key, source.schema)
+    )
+    if by is not None:
+        cells = list(key) if by.array else [key]
         try:
-            columns = zip(source.key.columns, cells, strict=True)
-            frame = pl.DataFrame({c: pl.Series(c, [cell], dtype=source.schema[c]) for c, cell in columns})
-            return source.key.encode(frame)[0] or b""
+            columns = zip(by.columns, cells, strict=True)
+            frame = pl.DataFrame({c: pl.Series(c, [cell], dtype=schema[c]) for c, cell in columns})
+            return by.encode(frame)[0] or b""
         except (TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
             raise _misfit(source, error) from error
     raise ConfigError(
@@ -257,7 +271,8 @@ def _millis(at: datetime | None, clock: int) -> int:
 
 def _misfit(source: Source, error: Exception) -> ConfigError:
     return ConfigError(
-        f"what is sent to source {source.id!r} does not fit its columns: {in_brief(error)}",
-        where=f"columns {', '.join(f'{c} {t}' for c, t in columns_of(source).items())}",
+        f"what is sent to source {source.id!r} does not fit its columns: "
+        f"{error if isinstance(error, Unfit) else in_brief(error)}",
+        where=f"columns {words(columns_of(source))}",
         hint="to try a record that does not decode, send it as it is: (key, b'…')",
     )

@@ -97,7 +97,7 @@ def _enveloped(
     assert value.schema is not None
     last = None if key is None else checked_key(key, value.schema, where)
     try:
-        events = Debezium(value, () if last is None else last.columns)
+        events = Debezium(value, last)
     except DefinitionError as error:
         raise DefinitionError(error.what, where=where, hint=error.hint) from error
     source = _records(graph, name, line, events, topics, on_error)

@@ -20,6 +20,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.json import Json, without
+from falkirk.stream.formats.key import KeyLike, key_of
 
 BEFORE, AFTER, OP = "before", "after", "op"
 TOMBSTONE = "tombstone"
@@ -39,14 +40,14 @@ def envelope_of(row: pl.Schema) -> pl.Schema:
 class Debezium(Json):
     """Change events of one table.
 
-    >>> events = Debezium(Json({"id": int, "name": str}), key=["id"])
+    >>> events = Debezium(Json({"id": int, "name": str}), key="id")
     >>> events.decode([b'{"op": "c", "after": {"id": 7, "name": "lamp"}}', None]).frame["op"].to_list()
     ['c', 'tombstone']
     >>> events.decode([b'{"op": "t"}']).bad
     [(0, "op 't' names no rows: Debezium leaves truncates out with skipped.operations=t")]
     """
 
-    def __init__(self, row: Json, key: Sequence[str] = ()) -> None:
+    def __init__(self, row: Json, key: KeyLike | None = None) -> None:
         """`row` is the format of the rows. With a `key`, a row before is needed for its key alone, and only in deletions.
         Raises DefinitionError for a format that compares the fields: an envelope has others."""
         assert row.schema is not None
@@ -58,7 +59,9 @@ class Debezium(Json):
             )
         own = envelope_of(row.schema)
         super().__init__(dict(own))
-        self.key = list(key)
+        self.row = row.schema
+        self.key = None if key is None else key_of(key)
+        """That of the row, by which Debezium writes the records."""
         self._whole = Json({**own, _PAYLOAD: pl.Struct(own)})
 
     def __repr__(self) -> str:
@@ -85,15 +88,27 @@ class Debezium(Json):
         flaws = {numbers[i]: wrong[i] for i in wrong.is_not_null().arg_true()}
         return without(Decoded(frame, decoded.bad), flaws)
 
+    def keys(self, events: pl.DataFrame) -> list[bytes | None]:
+        """The keys of the records of these events: a deletion has its row before, all others the row after.
+
+        >>> before, after = [None, {"id": 7}], [{"id": 7}, None]
+        >>> Debezium(Json({"id": int}), key="id").keys(pl.DataFrame({"before": before, "after": after, "op": ["c", "d"]}))
+        [b'7', b'7']
+        """
+        if self.key is None:
+            return [None] * events.height
+        row = pl.when(pl.col(OP) == "d").then(pl.col(BEFORE)).otherwise(pl.col(AFTER))
+        return self.key.encode(events.select(row.struct.field(c).alias(c) for c in self.key.columns))
+
     def _flaw(self) -> pl.Expr:
         """Why an envelope cannot be understood; null if it can."""
         op, before = pl.col(OP), pl.col(BEFORE)
         named = pl.concat_str(pl.lit("op '"), op, pl.lit("'"))
-        if self.key:
+        if self.key is not None:
             lacks = (op == "d") & (
-                before.is_null() | pl.any_horizontal(before.struct.field(c).is_null() for c in self.key)
+                before.is_null() | pl.any_horizontal(before.struct.field(c).is_null() for c in self.key.columns)
             )
-            why = f" without {', '.join(self.key)} in before: it is not known which row is gone"
+            why = f" without {', '.join(self.key.columns)} in before: it is not known which row is gone"
         else:
             lacks = op.is_in(["u", "d"]) & before.is_null()
             why = " without before: set REPLICA IDENTITY FULL, or give the source a key, which takes it from state"

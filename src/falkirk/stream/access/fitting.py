@@ -1,0 +1,139 @@
+"""Rows as dicts, whose values must be of the columns' types: a library would convert others in silence, or make them null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from falkirk.stream.formats.types import instance, type_name
+
+Fit: TypeAlias = Callable[[str, Any], Any]
+"""From a column's name and a value that is not null to the value as the column has it. Raises Unfit."""
+
+
+class Unfit(Exception):
+    """A value that its column cannot have, in words."""
+
+
+def frame_of_rows(
+    rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], columns: Mapping[str, Any]
+) -> pl.DataFrame:
+    """Rows with these columns as a frame. `numbers` are those of the rows, for the error. Raises Unfit for a value of another
+    type, and what Polars raises.
+
+    >>> frame_of_rows([{"n": 1}, {}], [1, 2], {"n": pl.Int64()}).rows()
+    [(1,), (None,)]
+    >>> frame_of_rows([{"n": 1.5}], [1], {"n": pl.Int64()})
+    Traceback (most recent call last):
+        ...
+    falkirk.stream.access.fitting.Unfit: row 1, column 'n': 1.5 is not Int64
+    """
+    fits = {c: _fit(dtype) for c, dtype in columns.items()}
+    made = []
+    for number, row in zip(numbers, rows, strict=True):
+        try:
+            made.append({c: None if value is None else fits[c](c, value) for c, value in row.items()})
+        except Unfit as error:
+            raise Unfit(f"row {number}, {error}") from None
+    return pl.DataFrame(made, schema=dict(columns), strict=True)
+
+
+@cache
+def _fit(dtype: pl.DataType) -> Fit:
+    if isinstance(dtype, pl.List):
+        return _fit_list(dtype)
+    if isinstance(dtype, pl.Struct):
+        return _fit_struct(dtype)
+    if isinstance(dtype, pl.Decimal):
+        return _fit_decimal(dtype)
+    if dtype.is_integer():
+        return _fit_integer(dtype)
+    if dtype.is_float():
+        return _as_is(dtype, Real)
+    plain: dict[pl.DataType, type] = {pl.Boolean(): bool, pl.String(): str, pl.Binary(): bytes, pl.Date(): date}
+    if isinstance(dtype, pl.Datetime):
+        return _as_is(dtype, datetime, int)
+    return _as_is(dtype, plain[dtype]) if dtype in plain else lambda _, value: value
+
+
+def _as_is(dtype: pl.DataType, *kinds: type) -> Fit:
+    """A Boolean is no number, and a moment is no day."""
+    others = tuple(other for other in (bool, datetime) if other not in kinds)
+
+    def fit(name: str, value: Any) -> Any:
+        if not isinstance(value, kinds) or isinstance(value, others):
+            raise _unfit(name, value, dtype)
+        return value
+
+    return fit
+
+
+def _fit_integer(dtype: pl.DataType) -> Fit:
+    least, most = (int(pl.select(bound).item()) for bound in (dtype.min(), dtype.max()))  # type: ignore[attr-defined]
+
+    def fit(name: str, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+            raise _unfit(name, value, dtype)
+        return value
+
+    return fit
+
+
+def _fit_decimal(dtype: pl.Decimal) -> Fit:
+    def fit(name: str, value: Any) -> Any:
+        # The text of a float has the digits that its user wrote.
+        written = repr(value) if isinstance(value, float) else value
+        if isinstance(written, bool) or not isinstance(written, int | Decimal | str):
+            raise _unfit(name, value, dtype)
+        try:
+            exact = Decimal(written)
+        except InvalidOperation:
+            raise _unfit(name, value, dtype) from None
+        if not _has_digits(exact, dtype):
+            raise _unfit(name, value, dtype)
+        return exact
+
+    return fit
+
+
+def _has_digits(value: Decimal, dtype: pl.Decimal) -> bool:
+    """Whether a type has all of a number's digits."""
+    if not value.is_finite():
+        return False
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    written = "".join(map(str, digits)).rstrip("0")
+    behind = -exponent - (len(digits) - len(written)) if written else 0
+    return behind <= dtype.scale and value.adjusted() < (dtype.precision or 38) - dtype.scale
+
+
+def _fit_list(dtype: pl.List) -> Fit:
+    inner = _fit(instance(dtype.inner))
+
+    def fit(name: str, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _unfit(name, value, dtype)
+        return [None if item is None else inner(f"{name}[{i}]", item) for i, item in enumerate(value)]
+
+    return fit
+
+
+def _fit_struct(dtype: pl.Struct) -> Fit:
+    fields = {f.name: _fit(instance(f.dtype)) for f in dtype.fields}
+
+    def fit(name: str, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value.keys() <= fields.keys():
+            raise _unfit(name, value, dtype)
+        return {c: None if item is None else fields[c](f"{name}.{c}", item) for c, item in value.items()}
+
+    return fit
+
+
+def _unfit(name: str, value: Any, dtype: pl.DataType) -> Unfit:
+    return Unfit(f"column {name!r}: {value!r:.80} is not {type_name(dtype)}")
