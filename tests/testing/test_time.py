@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import os
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 import falkirk as fk
-from falkirk.errors import DefinitionError, SourceError
+from falkirk.errors import ConfigError, DefinitionError, SourceError
 
 NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
 TYPES = [fk.Datetime, fk.DatetimeMicros, fk.Int64, fk.UInt64]
@@ -50,7 +51,10 @@ def test_a_time_that_no_record_can_have_is_the_records_fault(dtype: Any) -> None
     rows.insert(2, (None, b"no JSON"))
     app = fk.testing.App(passed_on(dtype, metadata=["offset"]))
     app.send("rows", rows)
-    app.run()
+    with pytest.warns(
+        UserWarning, match=r"1 row became dead letters: .*which stands at 2026-01-01 00:00 UTC in this test"
+    ):
+        app.run()
     assert [row["id"] for row in app.sinks["out"].rows] == [0, 2, 5]
     assert [record.timestamp for record in app.sinks["out"].records] == good
     letters = {letter["offset"]: letter["reason"] for letter in app.dead_letters}
@@ -94,3 +98,28 @@ def test_what_can_be_known_is_refused_when_the_flow_is_built() -> None:
         fk.Flow("x").source("rows", value=fk.Json({"at": fk.Int64}), time="att")
     with pytest.raises(DefinitionError, match="column 'at' is String"):
         fk.Flow("x").source("rows", value=fk.Json({"at": str}), time="at")
+
+
+def test_the_clock_begins_where_the_test_says() -> None:
+    today = datetime(2026, 11, 27, 12, tzinfo=timezone(timedelta(hours=2)))
+    result = fk.testing.run(
+        passed_on(fk.Datetime), {"rows": [{"id": 1, "at": today}]}, now=today, crash_at="everywhere"
+    )
+    assert result.now == today
+    assert not result.dead_letters
+    assert [record.timestamp for record in result.sinks["out"].records] == [today]
+
+
+def test_rows_that_are_dated_after_the_clock_are_warned_of_once() -> None:
+    app = fk.testing.App(passed_on(fk.Datetime))
+    app.send("rows", [{"id": i, "at": datetime(2026, 11, 27, tzinfo=UTC)} for i in range(3)])
+    app.step_rows = 2
+    with pytest.warns(UserWarning, match=r"2 rows became dead letters: .*now=datetime\(…\)") as found:
+        app.run()
+    assert [warning.filename for warning in found] == [os.path.relpath(__file__)]
+    assert len(app.dead_letters) == 3
+
+
+def test_a_clock_without_a_zone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has no zone"):
+        fk.testing.App(passed_on(fk.Datetime), now=datetime(2026, 1, 1))  # noqa: DTZ001

@@ -15,7 +15,8 @@ from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.access.producing import Rows, Sent, encoded, placed, source_named, topic_of
 from falkirk.stream.dataflow.process import moment
 from falkirk.stream.flow.flow import Flow
-from falkirk.testing.cluster import Cluster, Message
+from falkirk.testing.cluster import BEGINNING, Cluster, Message
+from falkirk.testing.dates import clock_of, warned_of_dates
 from falkirk.testing.epochs import EpochRuns
 from falkirk.testing.looking import Looking
 from falkirk.testing.outlets import outlets_of
@@ -51,16 +52,18 @@ class App(Looking):
         step_rows: int | None = None,
         topics: Collection[str] = (),
         on_divergence: OnDivergence = "stop",
+        now: datetime | None = None,
     ) -> None:
         """`partitions` is the number of partitions of each topic that the flow reads, or a dict by topic. `topics` are
         existing topics that match a pattern and are not in `partitions`. A step reads up to `step_rows` records of
         each partition; None: all that wait.
-        `on_divergence` is that of `falkirk run`. Raises DefinitionError, ConfigError and SourceError.
+        `on_divergence` is that of `falkirk run`. `now` is where the clock begins: a datetime with a zone; None: at the
+        start of 2026, in UTC. Raises DefinitionError, ConfigError and SourceError.
         """
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
-        self._cluster = Cluster(flow.plan(), partitions, topics)
+        self._cluster = Cluster(flow.plan(), partitions, topics, BEGINNING if now is None else clock_of(now))
         self._cluster.corrects = on_divergence == "correct"
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
@@ -69,6 +72,7 @@ class App(Looking):
         self._at: Counter[TopicPartition] = Counter()
         """How far the topics of sinks and dead letters have been read."""
         self._unkeyed: Counter[str] = Counter()
+        self._warned = False
         self._process: Process | None = None
         self._worker()
 
@@ -135,7 +139,7 @@ class App(Looking):
 
     @property
     def now(self) -> datetime:
-        """The clock, in UTC. It begins in 2026, and moves only by `advance`."""
+        """The clock, in UTC. It begins at the start of 2026, or where `now=` says, and moves only by `advance`."""
         return moment(self._cluster.clock)
 
     # -- what happens ---------------------------------------------------------------------------------------------------
@@ -282,7 +286,10 @@ class App(Looking):
 
     def _note(self) -> None:
         self.steps += 1
+        known = {topic: len(self._written[topic]) for topic in self._letters()}
         self._look()
+        letters = [m.value() for topic, n in known.items() for m in self._written[topic][n:]]
+        self._warned = self._warned or warned_of_dates(letters, self.now)
 
     def _append(self, topic: str, record: Sent) -> None:
         place = TopicPartition(topic, placed(record, topic, self._cluster.counts[topic], self._unkeyed))

@@ -31,7 +31,7 @@ from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.disk import Copies, Disk
 
 BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
-"""When every test begins."""
+"""When a test begins, unless it says otherwise."""
 SETTINGS = Settings("", "")
 ACCEPTED = 1_048_588
 """The largest record, in bytes, that a topic accepts by default; an app's own topics accept twice as many."""
@@ -72,10 +72,16 @@ class Message:
 class Cluster:
     """The topics that a run would make, and the stores of one host. The clock moves only when it is told to."""
 
-    def __init__(self, plan: Plan, partitions: int | Mapping[str, int], names: Collection[str] = ()) -> None:
-        """`names`: topics that patterns match, beside those in `partitions`."""
+    def __init__(
+        self,
+        plan: Plan,
+        partitions: int | Mapping[str, int],
+        names: Collection[str] = (),
+        clock: Millis = BEGINNING,
+    ) -> None:
+        """`names`: topics that patterns match, beside those in `partitions`. `clock`: where it begins."""
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
-        self.clock = BEGINNING
+        self.clock = clock
         self.corrects = False
         """Whether recorded steps that give another output are corrected."""
         self.shadows: Mapping[str, ShadowRecord] = {}
@@ -89,7 +95,7 @@ class Cluster:
         self._partitions = partitions
         self._recorded: LayoutRecord | None = None
         self.counts: dict[str, int] = {}
-        self.broker = SimBroker(now=BEGINNING, group=Group(0))
+        self.broker = SimBroker(now=clock, group=Group(0))
         self._lay_out(matched(plan, SETTINGS.prefix, {*names, *given}))
 
     def join(self, topic: str, partitions: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Literal
 
 from falkirk.errors import ConfigError
@@ -25,12 +26,13 @@ def run(
     crash_at: Collection[int] | Literal["everywhere"] = (),
     step_rows: int | None = None,
     partitions: int | Mapping[str, int] = 1,
+    now: datetime | None = None,
 ) -> App:
     """Run a flow over some input, without Kafka, until nothing is left to do. Returns the app, for its sinks and
     state.
 
     `inputs` are the rows of each source and table (see `App.send`). About ten steps read them; with `step_rows`, each
-    reads so many records of each partition. `partitions` is as for `App`.
+    reads so many records of each partition. `partitions` and `now` are as for `App`.
 
     `crash_at` are the steps, numbered from 1, or "everywhere", at which the worker is killed at each point; see
     docs/how-to/test-a-flow.md. Raises AssertionError if sinks then hold anything else, ConfigError for a step that does not
@@ -45,7 +47,7 @@ def run(
     >>> fk.testing.run(flow, {"bids": rows}, crash_at=[3]).sinks["stats"].table
     {7: {'auction': 7, 'n': 2, 'top': 200}, 8: {'auction': 8, 'n': 1, 'top': 90}}
     """
-    calm = _run(flow, inputs, step_rows, partitions)
+    calm = _run(flow, inputs, step_rows, partitions, now)
     steps = range(1, calm.steps + 1) if crash_at == "everywhere" else crash_at
     if late := [n for n in steps if not 1 <= int(n) <= calm.steps]:
         raise ConfigError(
@@ -54,7 +56,7 @@ def run(
         )
     app = calm
     for ending in Ending if steps else ():
-        app = _run(flow, inputs, step_rows, partitions, frozenset(map(int, steps)), ending)
+        app = _run(flow, inputs, step_rows, partitions, now, frozenset(map(int, steps)), ending)
         _compare(calm, app, ending)
     return app
 
@@ -64,10 +66,11 @@ def _run(
     inputs: Mapping[str, Rows],
     step_rows: int | None,
     partitions: int | Mapping[str, int],
+    now: datetime | None,
     crash_at: Collection[int] = (),
     ending: Ending = Ending.UNSEEN,
 ) -> App:
-    app = App(flow, partitions=partitions, topics=inputs.keys())
+    app = App(flow, partitions=partitions, topics=inputs.keys(), now=now)
     for name, rows in inputs.items():
         app.send(name, rows)
     app.step_rows = step_rows or max(1, -(-app.waiting // STEPS))

@@ -24,6 +24,9 @@ from falkirk.stream.formats import Format, Key
 
 T = TypeVar("T")
 
+TOO_FAR_AHEAD = f"more than {AHEAD // 60_000} minutes after the step's clock"
+"""The reason why a row fails whose time is in the future."""
+
 _NO_META = pl.DataFrame(schema={TS: pl.Int64(), ORIGIN: pl.UInt32()})
 
 
@@ -206,11 +209,7 @@ def millis_of(column: pl.Series) -> pl.Series:
 def _misdated(column: str, value: object, millis: int | None) -> str:
     if value is None:
         return f"column {column!r}, its time, is null"
-    far = (
-        f"more than {AHEAD // 60_000} minutes after the step's clock"
-        if millis is None or millis > 0
-        else "before 1970-01-01 00:00:00.001"
-    )
+    far = TOO_FAR_AHEAD if millis is None or millis > 0 else "before 1970-01-01 00:00:00.001"
     return f"column {column!r}, its time, is {value}: {far}"
 
 

@@ -1,0 +1,38 @@
+"""The clock of a test, and a warning of rows that are dated after it: a test may not look at its dead letters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from datetime import datetime
+
+from falkirk.blame import user_line
+from falkirk.checkpoint.ids import Millis
+from falkirk.errors import ConfigError
+from falkirk.stream.operators.sources.source import TOO_FAR_AHEAD
+from falkirk.wording import counted
+
+
+def clock_of(now: datetime) -> Millis:
+    """A clock that shows this time. Raises ConfigError for a time without a zone.
+
+    >>> from datetime import UTC
+    >>> clock_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    1000
+    """
+    if now.tzinfo is None:
+        raise ConfigError(f"now={now!r} has no zone", hint="add tzinfo=datetime.UTC")
+    return Millis(int(now.timestamp() * 1000))
+
+
+def warned_of_dates(letters: Sequence[bytes | None], now: datetime) -> bool:
+    """Warn if rows became dead letters because their time is after the clock, which stands still. Whether there were any."""
+    ahead = sum(TOO_FAR_AHEAD.encode() in (letter or b"") for letter in letters)
+    if ahead:
+        path, line = user_line().rsplit(":", 1)
+        text = (
+            f"{counted(ahead, 'row')} became dead letters: the time is {TOO_FAR_AHEAD}, which stands at {now:%Y-%m-%d %H:%M} "
+            "UTC in this test. Let it begin later, fk.testing.run(…, now=datetime(…)), or move it with app.advance(…)"
+        )
+        warnings.warn_explicit(text, UserWarning, path, int(line))
+    return bool(ahead)
