@@ -15,6 +15,9 @@ from pathlib import Path
 FIX = "fix it and start again: the app goes on from this record"
 """What to do about a user's function that fails."""
 
+FAILURES = (Exception, SystemExit)
+"""What users' functions may raise. One that calls `sys.exit` must not end a worker: the next one would take up its record."""
+
 _OURS = str(Path(__file__).resolve().parent) + os.sep
 _NOT_THEIRS = (
     _OURS,

@@ -10,11 +10,11 @@ from math import inf
 
 import pytest
 
-from falkirk.errors import FalkirkError
+from falkirk.errors import CrashError, FalkirkError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Line, Started
 from falkirk.runtime.messages.protocol import Failed, FromWorker, Ready, Report, TaskReport, Waiting
-from falkirk.runtime.processes.supervisor import Child, FromChild, Supervisor
+from falkirk.runtime.processes.supervisor import CRASHES, Child, FromChild, Supervisor
 
 LEAVE = Supervisor._leave
 REPORT = Report(0, "app.a-0", 1, [TaskReport("stats/0", "running")], member=True)
@@ -160,3 +160,16 @@ def test_spares_that_fail_one_after_another_are_tried_less_and_less_often(
     leaving._turn(0)
     assert isinstance(told[-1], Line)
     assert told[-1].text.startswith("a spare cannot start; retrying in 5 s")
+
+
+@pytest.mark.parametrize(("works", "when"), [(inf, "at their start"), (0.0, "soon after they begin to work")])
+def test_workers_that_die_again_and_again_end_the_run_which_says_when_they_died(
+    supervisor: Supervisor, works: float, when: str
+) -> None:
+    dead = [
+        Child(subprocess.Popen([sys.executable, "-c", "raise SystemExit(70)"]), works=works) for _ in range(CRASHES)
+    ]
+    for child in dead[1:]:
+        supervisor._ended(child)
+    with pytest.raises(CrashError, match=f"workers die {when}"):
+        supervisor._ended(dead[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 import falkirk as fk
-from falkirk.errors import DefinitionError
+from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.flow.streams import Stream
 
 
@@ -86,3 +87,51 @@ def test_a_predicate_is_an_expression_and_no_function() -> None:
 def test_what_is_not_async_is_as_before() -> None:
     numbers = fk.Flow("sync").source("numbers", value=fk.Json({"n": fk.Int64}))
     numbers.map(lambda row: row).map(partial(dict)).sink("same", value=fk.Json())
+
+
+def leave(*_: Any) -> Any:
+    sys.exit("no more")
+
+
+async def leave_later(row: dict[str, Any]) -> dict[str, Any]:
+    sys.exit("no more")
+
+
+class Leaves(fk.Aggregate):
+    state: ClassVar[Any] = {"n": int}
+    returns: ClassVar[Any] = int
+
+    def add(self, state: Any, *columns: Any) -> Any:
+        sys.exit("no more")
+
+    def result(self, state: Any) -> Any:
+        return state["n"]
+
+
+LEAVING: dict[str, Callable[[Stream], Stream]] = {
+    "map": lambda s: s.map(leave),
+    "flat_map": lambda s: s.flat_map(leave),
+    "map_batches": lambda s: s.map_batches(leave),
+    "process": lambda s: s.key_by("n").process(leave, id="leaving"),
+    "enrich": lambda s: s.enrich(leave_later, returns={"m": int}),
+    "aggregate": lambda s: s.group_by("n", id="leaving").agg(x=Leaves("n")),
+}
+
+
+@pytest.mark.parametrize("what", LEAVING)
+def test_a_function_that_exits_is_an_error_with_the_address_of_the_record(what: str) -> None:
+    flow = fk.Flow("leaving")
+    numbers = flow.source("numbers", key="n", value=fk.Json({"n": fk.Int64}))
+    LEAVING[what](numbers).sink("out", key="n", value=fk.Json())
+    with pytest.raises(UserCodeError, match="raised SystemExit: no more") as error:
+        fk.testing.run(flow, {"numbers": [{"n": 7}]})
+    assert "numbers" in error.value.where
+
+
+def test_a_row_whose_function_exits_can_become_a_dead_letter() -> None:
+    flow = fk.Flow("leaving", on_error=fk.DeadLetter())
+    numbers = flow.source("numbers", key="n", value=fk.Json({"n": fk.Int64}))
+    numbers.map(lambda row: row if row["n"] else leave()).sink("out", key="n", value=fk.Json())
+    result = fk.testing.run(flow, {"numbers": [{"n": 0}, {"n": 7}]})
+    assert [letter["reason"] for letter in result.dead_letters] == ["SystemExit: no more"]
+    assert result.sinks["out"].rows == [{"n": 7}]

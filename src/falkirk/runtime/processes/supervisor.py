@@ -221,7 +221,8 @@ class Supervisor:
         if time.monotonic() - child.started < CRASH_WINDOW and code > 0 and not child.excused:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
-                raise CrashError(f"workers die at their start ({CRASHES} times): see their tracebacks above")
+                when = "at their start" if child.works == inf else "soon after they begin to work"
+                raise CrashError(f"workers die {when} ({CRASHES} times): see their tracebacks above")
 
     def _leave(self) -> None:
         """SIGTERM to all: last steps committed, last versions made. A worker that dies meanwhile is not replaced."""

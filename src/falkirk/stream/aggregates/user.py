@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import narwhals as nw
 import polars as pl
 
-from falkirk.blame import FIX, raised
+from falkirk.blame import FAILURES, FIX, raised
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
 from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
@@ -198,7 +198,7 @@ class BoundUser(Bound):
     def _call(self, row: int, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self.aggregate, method)(*arguments)
-        except Exception as error:
+        except FAILURES as error:
             called = f"{type(self.aggregate).__name__}.{method}({', '.join(map(_short, arguments))})"
             raise GroupError(row, raised(called, error), FIX) from error
 

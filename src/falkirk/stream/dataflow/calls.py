@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from falkirk.blame import FAILURES
 from falkirk.stream.dataflow.circuit import Cancellation
 from falkirk.stream.dataflow.task_counts import CallCounts
 
@@ -55,13 +56,13 @@ class CallPlan:
 class Unanswered(NamedTuple):
     """In place of an answer: the error of the last attempt."""
 
-    error: Exception
+    error: BaseException
 
 
 class OpeningError(Exception):
     """The object to call could not be made."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -183,7 +184,7 @@ class Loop:
             return
         try:
             made, call = await _opened(plan)
-        except Exception as error:  # noqa: BLE001  # it is raised where the answers are awaited
+        except FAILURES as error:  # raised where the answers are awaited
             self._call.set_exception(OpeningError(error))
             await self._closing.wait()
             return
@@ -249,8 +250,8 @@ async def _answer(plan: CallPlan, call: Call, row: Mapping[str, Any], counts: Co
             # Only if it is not this call that was cancelled, but something that the function awaited.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            failed: Exception = RuntimeError(f"the function was cancelled from within: {error!r}")
-        except Exception as error:  # noqa: BLE001
+            failed: BaseException = RuntimeError(f"the function was cancelled from within: {error!r}")
+        except FAILURES as error:
             failed = TimeoutError(f"no answer within {plan.timeout:g} s") if limit.expired() else error
         finally:
             counts.add(calls=1, seconds=time.monotonic() - began)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from falkirk.blame import FIX, in_brief, raised
+from falkirk.blame import FAILURES, FIX, in_brief, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.dataflow.failures import Failed, worded
@@ -47,7 +47,7 @@ class Catching:
         self.goes_on = not run.failures.stops(operator)
         self.failed: dict[int, Failed] = {}
 
-    def row(self, i: int, error: Exception) -> None:
+    def row(self, i: int, error: BaseException) -> None:
         """A row of the batch failed. Raises UserCodeError if the app is to stop."""
         batch = self.batch
         assert batch is not None
@@ -60,7 +60,7 @@ class Catching:
         self.note(i, error, origin, batch.meta[TS][i], lambda: row_of(batch.rows, i))
 
     def note(
-        self, place: int, error: Exception, origin: int | None, time: int, row: Callable[[], Mapping[str, Any]]
+        self, place: int, error: BaseException, origin: int | None, time: int, row: Callable[[], Mapping[str, Any]]
     ) -> None:
         """Something failed, and the app continues. If one place fails twice, the first failure counts."""
         reason = worded(error.what if isinstance(error, Misfit) else in_brief(error))
@@ -73,7 +73,7 @@ class Catching:
             failed = [f for _, f in sorted(self.failed.items()) if f is not _TAKEN_BACK]
             self.run.failures.take(self.run, self.operator, given, failed)
 
-    def stopped(self, error: Exception, where: str) -> UserCodeError:
+    def stopped(self, error: BaseException, where: str) -> UserCodeError:
         """The error with which the app stops."""
         if isinstance(error, Misfit):
             return UserCodeError(error.what, where=where, hint=error.hint)
@@ -118,7 +118,7 @@ def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFr
         piece = waiting.pop()
         try:
             found.append((piece, function(rows[piece.start : piece.stop])))
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             middle = piece.start + len(piece) // 2
             if len(piece) == 1:
                 catching.row(piece.start, error)

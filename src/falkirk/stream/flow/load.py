@@ -11,7 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from falkirk.blame import in_brief, raised_at
+from falkirk.blame import FAILURES, in_brief, raised_at
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.flow.flow import Flow
 from falkirk.wording import counted
@@ -95,7 +95,7 @@ def _words(place: str, command: str) -> Iterator[None]:
         yield
     except FalkirkError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         if isinstance(error, ModuleNotFoundError) and error.name == place.split(".", maxsplit=1)[0]:
             raise
         raise DefinitionError(

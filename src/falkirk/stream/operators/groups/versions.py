@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from falkirk.blame import did_you_mean, raised
+from falkirk.blame import FAILURES, did_you_mean, raised
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.state.codec import check_value_type, decode_key
 from falkirk.stream.dataflow.earlier import Function
@@ -49,7 +49,7 @@ def changed(
     for i, row in enumerate(rows.drop(hidden).iter_rows(named=True)):
         try:
             made.append(function(row))
-        except Exception as error:
+        except FAILURES as error:
             name = getattr(function, "__name__", type(function).__name__)
             raise _failed(was, raised(f"{name}({row})", error), of[i][0]) from error
     if (frame := frame_if_all_fit(made, schema)) is not None:

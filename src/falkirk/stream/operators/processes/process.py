@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from falkirk.blame import FAILURES
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, everywhere
@@ -248,7 +249,7 @@ class _Out:
             rows = [] if made is None else [made] if isinstance(made, Mapping) else list(made)
             if self.careful:
                 self._check(state, where, rows)
-        except Exception as error:
+        except FAILURES as error:
             if before is None:
                 raise self.catching.stopped(error, where()) from error
             state.restore(before)

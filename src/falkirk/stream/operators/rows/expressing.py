@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from falkirk.blame import FIX, raised
+from falkirk.blame import FAILURES, FIX, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching, Misfit, fitting, sifted, where_of
@@ -51,7 +51,7 @@ def evaluated(operator: Operator, run: StepRun, batch: Batch, evaluate: Callable
     except Misfit as error:
         where = where_of(operator, run, batch, range(len(batch)))
         raise UserCodeError(error.what, where=where, hint=error.hint) from error
-    except Exception as error:
+    except FAILURES as error:
         where = where_of(operator, run, batch, _culprits(evaluate, batch.rows))
         raise UserCodeError(raised(f"{operator.kind} {operator.id!r}", error), where=where, hint=FIX) from error
 
@@ -80,6 +80,6 @@ def _culprits(function: Callable[[pl.DataFrame], Any], rows: pl.DataFrame) -> Se
 def _raises(function: Callable[[pl.DataFrame], Any], rows: pl.DataFrame) -> bool:
     try:
         function(rows)
-    except Exception:  # noqa: BLE001
+    except FAILURES:
         return True
     return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from falkirk.blame import FAILURES
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
@@ -36,7 +37,7 @@ def flat_mapped(operator: FlatMap, run: StepRun, batch: Batch) -> Batch:
         try:
             # A generator runs while its results are read. So reading them is part of the call.
             several = _listed(operator.function(row))
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             catching.row(i, error)
         else:
             made += several

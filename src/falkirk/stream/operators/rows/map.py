@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from falkirk.blame import FAILURES
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
@@ -35,7 +36,7 @@ def mapped(operator: Map, run: StepRun, batch: Batch) -> Batch:
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         try:
             made.append(function(row))
-        except Exception as error:  # noqa: BLE001
+        except FAILURES as error:
             catching.row(i, error)
     every = range(len(batch))
     return made_batch(
