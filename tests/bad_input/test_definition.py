@@ -51,6 +51,13 @@ def refused(tmp_path: Path, text: str, name: str = "app.py:flow") -> DefinitionE
         ('fk.EagerCheckpoint(steps="1s")', "TypeError: EagerCheckpoint.__init__() got an unexpected", "fix it"),
         ('{}["a"]', "app.py cannot be imported: KeyError: 'a'", "python "),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "fix it"),
+        ('bids.filter(fk.col("price") > 1 and fk.col("name") == "x")', "neither true nor false", "write &, | and ~"),
+        ('bids.filter(lambda row: row["price"] > 1)', "'<lambda>' is a function, and no expression", 'fk.col("price")'),
+        ('bids.group_by("name").agg(fk.sum("price"))', "each aggregate needs a name", 'agg(total=fk.sum("price"))'),
+        ('bids.agg(fk.sum("price"))', "each aggregate needs a name", 'agg(total=fk.sum("price"))'),
+        ('bids.over("name").agg(fk.sum("price"))', "each aggregate needs a name", 'agg(total=fk.sum("price"))'),
+        ('bids.agg(fk.sum("price").alias("x"))', "its name is given in agg: .agg(total=", "fix it"),
+        ('bids.key_by("name").process(fk.Process())', "Process has no on_row", "def on_row(self, row, key)"),
         ('bids.filter(fk.col("price" > 1', "SyntaxError: '(' was never closed", "fix it"),
     ],
 )  # fmt: skip

@@ -76,6 +76,13 @@ def test_a_type_has_many_names(same: Any) -> None:
     assert schema_of({"a": same}) == pl.Schema({"a": pl.Int64})
 
 
+def test_lists_and_structs_may_name_python_s_types() -> None:
+    described = {"a": List(int), "b": Struct({"c": int, "d": list[str]}), "e": List(Struct({"f": float}))}
+    inner = pl.Struct({"c": pl.Int64, "d": pl.List(pl.String)})
+    told = {"a": pl.List(pl.Int64), "b": inner, "e": pl.List(pl.Struct({"f": pl.Float64}))}
+    assert schema_of(described) == pl.Schema(told)
+
+
 def test_a_schema_is_its_own_description() -> None:
     assert schema_of(schema_of(Bid)) == schema_of(Bid)
 

@@ -189,12 +189,19 @@ def test_a_plain_function_is_a_process() -> None:
     ("body", "says"),
     [
         (lambda row, key: 1 // 0, "raised ZeroDivisionError"),
-        (lambda row, key: key.put({"m": 1}), "is not a valid row of table 'state'"),
-        (lambda row, key: key.put({"n": "one"}), "is not a valid row of table 'state', whose columns are n Int64"),
+        (
+            lambda row, key: key.put({"m": 1}),
+            "is not a valid row of table 'state', whose columns are n Int64: there is no column 'm'",
+        ),
+        (
+            lambda row, key: key.put({"n": "one"}),
+            "is not a valid row of table 'state', whose columns are n Int64: column 'n' is Int64, not 'one'",
+        ),
         (lambda row, key: key.get("other"), "no table 'other'; there are state"),
-        (lambda row, key: {"user": 1}, "is not a valid row of user String, x Int64"),
+        (lambda row, key: {"user": 1}, "is not a valid row of user String, x Int64: column 'user' is String, not 1"),
         (lambda row, key: key.set_timer(datetime(2026, 1, 1)), "needs a zone"),  # noqa: DTZ001
-        (lambda row, key: key.set_timer("10s"), "is set for a datetime or after a timedelta, not '10s'"),
+        (lambda row, key: key.set_timer(10), "is set for a datetime or after a duration, not 10"),
+        (lambda row, key: key.set_timer("10 s"), "'10 s' is not a duration"),
     ],
 )
 def test_what_a_process_does_wrong_stops_the_app_with_the_address_of_the_record(body: Any, says: str) -> None:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import narwhals as nw
 import polars as pl
@@ -59,6 +59,12 @@ class AggregateLike(Protocol):
     def bind(self, context: Context) -> Bound:
         """Check columns and types. Raises DefinitionError."""
         ...
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+
+        def __getattr__(self, name: str) -> object:
+            words = ': its name is given in agg: .agg(total=fk.sum("price"))' if name in ("alias", "name") else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{words}")
 
     def over(
         self,

@@ -12,7 +12,7 @@ from falkirk.blame import FAILURES, FIX, raised
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
 from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
-from falkirk.stream.definition.frames import MISFITS, fits, frame_if_all_fit, frame_of
+from falkirk.stream.definition.frames import MISFITS, fits, flaw, frame_if_all_fit, frame_of
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.formats.rows import SchemaLike
 from falkirk.stream.formats.types import schema_of
@@ -209,7 +209,8 @@ class BoundUser(Bound):
         wrong = next(i for i, row in enumerate(rows) if not fits(row, self.schema))
         raise GroupError(
             wrong,
-            f"{type(self.aggregate).__name__} gave {_short(rows[wrong])}, which is not a valid state of {words(self.schema)}",
+            f"{type(self.aggregate).__name__} gave {_short(rows[wrong])}, which is not a valid state of "
+            f"{words(self.schema)}: {flaw(rows[wrong], self.schema)}",
             "return dicts with these columns, or change `state` and `version`",
         )
 

@@ -18,7 +18,7 @@ from falkirk.stream.dataflow.failures import Failed, worded
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.frames import frame_if_all_fit, frame_of, misfits
+from falkirk.stream.definition.frames import flaw, frame_if_all_fit, frame_of, misfits
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Misfit(Exception):
 def no_row(made: Any, schema: pl.Schema) -> Misfit:
     """The error for a function whose result is not a row of the schema."""
     return Misfit(
-        f"the function gave {made!r}, which is not a valid row of {words(schema)}",
+        f"the function gave {made!r}, which is not a valid row of {words(schema)}: {flaw(made, schema)}",
         "return dicts with these columns, or name others with returns={…}",
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol
 
+from falkirk import durations
+from falkirk.durations import DurationLike
 from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.formats.rows import Row, RowT_contra, SchemaLike
 
@@ -128,19 +130,19 @@ class KeyContext:
         """
         self._state.put(table, None)
 
-    def set_timer(self, at: datetime | timedelta, name: str = "timer") -> None:
-        """Call `on_timer` at a time (a datetime with a zone) or after a delay (a timedelta). It replaces a timer of the
-        same name.
+    def set_timer(self, at: datetime | DurationLike, name: str = "timer") -> None:
+        """Call `on_timer` at a time (a datetime with a zone) or after a delay ("10s", or a timedelta). It replaces a
+        timer of the same name.
 
         It fires in the first step whose clock has reached the time, before that step's rows; if the time is past, in
-        the next step. Raises ValueError for a datetime without a zone, and TypeError for anything else that is not a
-        time.
+        the next step. Raises ValueError for a datetime without a zone, ConfigError for text that is not a duration, and
+        TypeError for anything else that is not a time.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
         >>> class Reminder(fk.Process):
         ...     def on_row(self, row, key):
-        ...         key.set_timer(timedelta(seconds=3))
+        ...         key.set_timer("3s")
         ...     def on_timer(self, timer, key):
         ...         return {"door": key.key[0]}
         >>> doors = flow.source("doors", key="door", value=fk.Json({"door": str}))
@@ -151,8 +153,10 @@ class KeyContext:
         >>> app.sinks["reminders"].rows
         [{'door': 'a'}]
         """
+        if isinstance(at, str):
+            at = durations.duration(at)
         if not isinstance(at, datetime | timedelta):
-            raise TypeError(f"a timer is set for a datetime or after a timedelta, not {at!r}")
+            raise TypeError(f"a timer is set for a datetime or after a duration, not {at!r}")
         if isinstance(at, timedelta):
             millis = self._state.clock + at // _MILLISECOND
         elif at.tzinfo is None:

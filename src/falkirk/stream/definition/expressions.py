@@ -50,6 +50,13 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
             where=where,
             hint='name it, and the rows that it is of: with_columns(total=fk.sum("price").over("id")); or group_by(…).agg(…)',
         )
+    if callable(expr):
+        raise DefinitionError(
+            f"{getattr(expr, '__name__', expr)!r} is a function, and no expression",
+            where=where,
+            hint='write fk.col("price") > 100 in place of lambda row: row["price"] > 100; a function of rows is for .map(…), '
+            "or for .flat_map(…), which may give none",
+        )
     try:
         return nw.lit(expr)
     except Exception as error:

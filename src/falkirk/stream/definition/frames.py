@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.stream.formats.types import type_name
+
 MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
 """The errors that Polars raises for values of a wrong type."""
 
@@ -50,6 +52,24 @@ def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
         else:
             waiting += [range(middle, piece.stop), range(piece.start, middle)]
     return found
+
+
+def flaw(row: Any, schema: pl.Schema) -> str:
+    """Why a value is not a row of the schema.
+
+    >>> [flaw(row, pl.Schema({"n": pl.Int64})) for row in ({"n": "1"}, {"m": 1}, 7)]
+    ["column 'n' is Int64, not '1'", "there is no column 'm'", 'it is not a dict']
+    """
+    if not isinstance(row, Mapping):
+        return "it is not a dict"
+    for name, value in row.items():
+        if name not in schema:
+            return f"there is no column {name!r}"
+        try:
+            frame_of([{name: value}], pl.Schema({name: schema[name]}))
+        except MISFITS:
+            return f"column {name!r} is {type_name(schema[name])}, not {value!r}"
+    return "its values do not fit"
 
 
 def fits(row: Any, schema: pl.Schema) -> bool:

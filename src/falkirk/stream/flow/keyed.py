@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 import polars as pl
 
@@ -20,7 +20,7 @@ from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.windows import END, CountWindow, Session
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
-from falkirk.stream.flow.totals import bound_aggregates
+from falkirk.stream.flow.totals import bound_aggregates, check_named
 from falkirk.stream.flow.windowing import count_windows, key_in_windows, sessions
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
 from falkirk.stream.formats.types import schema_of
@@ -57,7 +57,7 @@ class Grouped:
         self._given, self._id, self._version, self._line = given, given or f"by.{'.'.join(columns)}", version, line
         self._migrate, self._made_later = migrate, made_later
 
-    def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
+    def agg(self, *unnamed: Never, **aggregates: AggregateLike) -> Stream[Row]:
         """One row for each group: the group's columns, and these aggregates by name.
 
         The result is a table that changes: a group's new row replaces its old row, also for the operators that follow.
@@ -74,6 +74,7 @@ class Grouped:
         from falkirk.stream.flow.streams import Stream
 
         where = f"group_by {self._id!r} ({self._line})"
+        check_named(unnamed, where)
         before = self._before
         later = self._made_later
         columns = {name: before.schema[name] for name in self._columns if later is None}
@@ -239,6 +240,12 @@ class Keyed(Generic[RowT_co]):
                 "rows of a grouped result can be taken back, and a process cannot take them back",
                 where=where,
                 hint="process the rows before they are grouped",
+            )
+        if getattr(taken.on_row, "__func__", None) is Process.on_row:
+            raise DefinitionError(
+                f"{type(taken).__name__} has no on_row, which is called for each row",
+                where=where,
+                hint="define it in the class: def on_row(self, row, key): …",
             )
         functions: list[Callable[..., Any]] = [taken.on_row, taken.on_timer]
         for function in [taken.function] if isinstance(taken, FunctionProcess) else functions:

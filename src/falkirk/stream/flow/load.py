@@ -98,6 +98,12 @@ def _words(place: str, command: str) -> Iterator[None]:
     except FAILURES as error:
         if isinstance(error, ModuleNotFoundError) and error.name == place.split(".", maxsplit=1)[0]:
             raise
+        if isinstance(error, TypeError) and "truth value of <class 'narwhals" in str(error):
+            raise DefinitionError(
+                f"{place} cannot be imported: an expression is neither true nor false, as and, or, not and if need it",
+                where=raised_at(error),
+                hint='write &, | and ~ with parentheses, (fk.col("a") > 1) & (fk.col("b") < 5); for if, fk.when(…).then(…)',
+            ) from error
         raise DefinitionError(
             f"{place} cannot be imported: {in_brief(error)}",
             where=raised_at(error),

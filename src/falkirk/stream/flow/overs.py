@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import narwhals as nw
 import polars as pl
@@ -28,6 +28,7 @@ from falkirk.stream.definition.expressions import evaluate, expressions
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.flow.alternatives import OVER, missing
 from falkirk.stream.flow.tops import ordering_of
+from falkirk.stream.flow.totals import check_named
 from falkirk.stream.formats.rows import Row
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
@@ -73,7 +74,7 @@ class Over:
     def __init__(self, graph: op.Graph, spec: Spec) -> None:
         self._graph, self._spec = graph, spec
 
-    def agg(self, **functions: AggregateLike) -> Stream[Row]:
+    def agg(self, *unnamed: Never, **functions: AggregateLike) -> Stream[Row]:
         """Each row, with these functions of its frame by name: aggregates, and `fk.row_number`, `fk.rank`, `fk.dense_rank`,
         `fk.lag` and `fk.lead`, which do not depend on the frame.
 
@@ -91,6 +92,7 @@ class Over:
         """
         from falkirk.stream.flow.streams import Stream
 
+        check_named(unnamed, self._spec.where)
         return Stream(self._graph, made(self._graph, self._spec, functions))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Never
 
 from falkirk.blame import user_line
 from falkirk.durations import DurationLike, duration
@@ -31,7 +31,7 @@ from falkirk.stream.flow.method import method
 from falkirk.stream.flow.overs import over
 from falkirk.stream.flow.requests import answer
 from falkirk.stream.flow.routing import routed
-from falkirk.stream.flow.totals import whole
+from falkirk.stream.flow.totals import check_named, whole
 from falkirk.stream.flow.windowing import final_size, windowed
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
@@ -149,7 +149,7 @@ class Stream(Combining[RowT_co]):
             made_later=made_later,
         )
 
-    def agg(self, *, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002
+    def agg(self, *unnamed: Never, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002
         """One row for the whole stream: these aggregates by name. There is none as long as there are no rows.
 
         Each task adds up its own rows, and one task adds up what they send: one row a task and step. Aggregates that cannot
@@ -173,6 +173,7 @@ class Stream(Combining[RowT_co]):
                     where=f"agg ({line})",
                     hint="choose another name for the aggregate",
                 )
+        check_named(unnamed, f"agg ({line})")
         return Stream(self._graph, whole(self._graph, self._op, aggregates, name, version, line))
 
     def final(self, *, time: Literal["window_start", "window_end"] = "window_end") -> Stream[RowT_co]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -41,6 +41,14 @@ def bound_aggregates(
         for column, dtype in bound[name].states().items():
             check_value_type(dtype, where=f"state {column} of {where}")
     return bound
+
+
+def check_named(unnamed: Sequence[Any], where: str) -> None:
+    """Raises DefinitionError for aggregates without a name."""
+    if unnamed:
+        raise DefinitionError(
+            "each aggregate needs a name, which is its column's", where=where, hint='agg(total=fk.sum("price"))'
+        )
 
 
 def whole(

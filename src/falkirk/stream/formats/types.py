@@ -169,6 +169,10 @@ def _dtype(kind: Any, where: str) -> pl.DataType:
             return _dtype(rest[0], where)
     elif origin is list:
         return pl.List(_dtype(args[0], where))
+    elif isinstance(kind, nw.List):
+        return pl.List(_dtype(kind.inner, where))
+    elif isinstance(kind, nw.Struct):
+        return pl.Struct(_columns({f.name: f.dtype for f in kind.fields}, where))
     elif isinstance(kind, type) and kind in _PYTHON:
         return _PYTHON[kind]
     else:

@@ -13,7 +13,7 @@ from falkirk.state.codec import check_value_type, decode_key
 from falkirk.stream.dataflow.earlier import Function
 from falkirk.stream.dataflow.operator import Operator, Pairs
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.frames import frame_if_all_fit, misfits
+from falkirk.stream.definition.frames import flaw, frame_if_all_fit, misfits
 
 
 def check_types(schema: pl.Schema, where: str) -> None:
@@ -55,7 +55,8 @@ def changed(
     if (frame := frame_if_all_fit(made, schema)) is not None:
         return frame
     wrong = misfits(made, schema)[0]
-    what = f"`by` gave {made[wrong]!r}, which is not a valid row of the next version: {words(schema)}"
+    why = f"not a valid row of the next version: {words(schema)}: {flaw(made[wrong], schema)}"
+    what = f"`by` gave {made[wrong]!r}, which is {why}"
     raise _failed(was, what, of[wrong][0])
 
 

@@ -21,7 +21,7 @@ from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.frames import MISFITS, fits, frame_of
+from falkirk.stream.definition.frames import MISFITS, fits, flaw, frame_of
 from falkirk.stream.formats.rows import Row
 
 Shards = npt.NDArray[np.uint16]
@@ -61,7 +61,7 @@ class KeyState:
         schema = self.schemas[table]
         if row is not None:
             if not isinstance(row, Mapping) or row.keys() - schema.keys():
-                raise ValueError(f"{row!r} is not a valid row of table {table!r}, whose columns are {words(schema)}")
+                raise ValueError(_no_row(table, row, schema))
             row = {name: row.get(name) for name in schema}
         self.rows[table] = row
         self.put_by[table] = self.where
@@ -193,4 +193,9 @@ class KeyTables:
 
 def no_row_of(table: str, row: Any, schema: pl.Schema) -> Misfit:
     """The error for a row that does not fit a table."""
-    return Misfit(f"{row!r} is not a valid row of table {table!r}, whose columns are {words(schema)}", "")
+    return Misfit(_no_row(table, row, schema), "")
+
+
+def _no_row(table: str, row: Any, schema: pl.Schema) -> str:
+    columns = words(schema)
+    return f"{row!r} is not a valid row of table {table!r}, whose columns are {columns}: {flaw(row, schema)}"
