@@ -93,7 +93,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("pirce", ["auction", "price"])
     "did you mean 'price'? there are: auction, price"
     """
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=2)
     guess = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
     return f"{guess}there are: {', '.join(names)}"

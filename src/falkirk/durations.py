@@ -14,7 +14,8 @@ SizeLike: TypeAlias = str | int
 
 _MICROSECONDS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 _PARTS = re.compile("".join(rf"(?:(?P<{unit}>[0-9]+(?:\.[0-9]+)?){unit})?" for unit in _MICROSECONDS))
-ACCEPTED = 'write a timedelta, or numbers and us, ms, s, m, h or d: "100ms", "1h30m", "7d"'
+AS_TEXT = 'numbers and us, ms, s, m, h or d: "100ms", "1h30m", "7d"'
+ACCEPTED = f"write a timedelta, or {AS_TEXT}"
 _BINARY = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _DECIMAL = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
 _BYTES = {**_DECIMAL, **_BINARY, "B": 1}

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from falkirk.cli.options import dev_options, of_own_kafka, run_options, settings_from, until_option, workers_option
+from falkirk.cli.setting import DURATION
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
@@ -179,10 +180,25 @@ def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> Non
     assert (named.brokers, named.client, named.workers) == ("127.0.0.1:1", {}, 4)
 
 
+def test_each_setting_is_listed_once(folder: Path) -> None:
+    (folder / "falkirk.toml").write_text("worker = 2")
+    with pytest.raises(ConfigError) as caught:
+        settings()
+    assert caught.value.hint.count("keep-steps") == caught.value.hint.count("on-divergence") == 1
+
+
+def test_a_duration_on_a_command_line_is_refused_without_words_about_python() -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        DURATION.convert("10min", None, None)
+    written = 'write numbers and us, ms, s, m, h or d: "100ms", "1h30m", "7d"'
+    assert refused.value.message == f"'10min' is not a duration; {written}"
+
+
 @pytest.mark.parametrize(
     ("text", "what", "where", "hint"),
     [
         ("worker = 2", "there is no setting 'worker'", "falkirk.toml", "did you mean 'workers'"),
+        ("keep-step = 2", "there is no setting 'keep-step'", "falkirk.toml", "did you mean 'keep-steps'?"),
         ("workers = 0", "0 is not in the range", "the settings file, workers", "--help"),
         ("workers = {a = 1}", "neither text, number", "falkirk.toml, workers", "{env ="),
         ("brokers = a:1", "the settings are not valid TOML", "falkirk.toml", "in quotes"),

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from falkirk.cli.config_file import env_name
-from falkirk.durations import duration
+from falkirk.durations import ACCEPTED, AS_TEXT, duration
 from falkirk.errors import ConfigError
 
 Command = Callable[..., Any]
@@ -27,7 +27,8 @@ class DurationType(click.ParamType[timedelta]):
         try:
             return duration(value)
         except ConfigError as error:
-            self.fail(f"{error.what}; {error.hint}", param, ctx)
+            hint = f"write {AS_TEXT}" if error.hint == ACCEPTED else error.hint
+            self.fail(f"{error.what}; {hint}", param, ctx)
 
 
 DURATION = DurationType()

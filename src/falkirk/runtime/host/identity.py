@@ -6,6 +6,7 @@ with them, and aborts what its predecessor left open.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import getpass
 import os
@@ -111,10 +112,11 @@ def _words(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise DiskError(
             f"cannot use the state directory: {error.strerror}",
             where=str(error.filename or place),
-            hint="free some space, or choose another with --state-dir",
+            hint=f"{'free some space, or ' if full else ''}choose another with --state-dir",
         ) from error
 
 
