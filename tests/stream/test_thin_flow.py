@@ -78,6 +78,15 @@ def test_a_key_that_its_column_does_not_spell_stops_the_app() -> None:
     assert "repartition=True" in caught.value.hint
 
 
+def test_a_record_without_a_key_stops_the_app_which_says_how_to_read_such_a_topic() -> None:
+    app = MemoryApp(auction_stats())
+    app.append("bids", None, b'{"auction":7,"price":20}')
+    with pytest.raises(fk.FalkirkError, match=r"the record has no key, but column auction encodes to b'7'") as caught:
+        app.run()
+    assert "give repartition=True: then the records' keys do not count; on_error does not apply" in caught.value.hint
+    assert "fk.Key" not in caught.value.hint
+
+
 def test_keys_that_no_partitioner_put_there_stop_the_app() -> None:
     app = MemoryApp(auction_stats(), {"bids": 3})
     for auction in range(20):

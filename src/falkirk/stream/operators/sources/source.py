@@ -150,12 +150,18 @@ class SourceReader:
                 continue
             (spelt,) = key.encode(rows[row : row + 1])
             if (found := piece.records.keys[index - first]) != spelt:
+                said = "the record has no key" if found is None else f"the record's key is {found!r}"
+                hint = (
+                    "give repartition=True: then the records' keys do not count; on_error does not apply to them"
+                    if found is None
+                    else 'name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, give '
+                    "repartition=True"
+                )
                 raise SourceError(
-                    f"the record's key is {found!r}, but column {', '.join(key.columns)} encodes to {spelt!r}",
+                    f"{said}, but column {', '.join(key.columns)} encodes to {spelt!r}",
                     where=f"source {self.source.id!r} ({self.source.line}), topic {piece.topic}, "
                     f"partition {piece.partition}, offset {piece.records.offsets[index - first]}",
-                    hint='name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, '
-                    "give repartition=True",
+                    hint=hint,
                 )
 
     def _good(self, run: StepRun, slices: list[tuple[int, Slice]], bad: Sequence[tuple[int, str]]) -> list[int] | None:
