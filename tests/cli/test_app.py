@@ -143,7 +143,7 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     code, _, err = app.call("run", "app.py:flow", "--until", "end", "--traces", collector.url)
     assert code == 0, err
     assert "worker 0 (pid " in err
-    assert f"{app.name}: everything is processed: 100 input records, in " in err
+    assert f"{app.name}: everything is processed: 100 input records in the sources; this run took " in err
 
     spans = collector.spans()
     told = [(about["falkirk.task"], about["falkirk.outcome"]) for name, about in spans if name == "falkirk.takeover"]

@@ -213,7 +213,8 @@ def _supervise(
             say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "
                 f"start its new version: falkirk run {target} {again}")  # fmt: skip
         else:
-            say(f"{app.name}: everything is processed: {records}, in {took}")
+            # Those of earlier runs are among them, which a run that reads none has too.
+            say(f"{app.name}: everything is processed: {records} in the sources; this run took {took}")
 
 
 def _check_parts(app: App, settings: Settings) -> None:

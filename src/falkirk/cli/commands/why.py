@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -25,6 +25,9 @@ from falkirk.wording import counted
 
 KEEP = "run the app with --keep-steps 1h: then steps stay on record for an hour (falkirk dev keeps them for 10 minutes)"
 """What to do if steps are gone: it helps with what is written from then on."""
+
+Step: TypeAlias = tuple[str | None, int | None, str | None, int | None]
+"""What a step, or an epoch, is known by: task, step, batch part, epoch."""
 
 
 @click.command(name="why")
@@ -128,10 +131,11 @@ def _by(origin: Provenance, made: LineageNode) -> dict[str, Any]:
 def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
     record = answer.record
     address = f"{record.topic()}:{record.partition()}:{record.offset()}"
+    shown: set[Step] = set()
     for origin, made in zip(answer.origins, answer.made, strict=True):
         which = f"record {origin.sequence} to this partition of " if origin.sequence is not None else "by "
         tree = Tree(Text.assemble((address, "bold"), f"  {which}", _who(made), f"  of app {answer.app}"))
-        _grow(tree, made)
+        _grow(tree, made, shown)
         screen.print(tree)
     if sources:
         ranges = ", ".join(f"{_range(r)}" for r in sources)
@@ -140,8 +144,8 @@ def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
         screen.print(Text(f"to do: {KEEP}", "yellow"))
 
 
-def _grow(tree: Tree, made: LineageNode) -> None:
-    """What a step read, and what is behind that."""
+def _grow(tree: Tree, made: LineageNode, shown: set[Step]) -> None:
+    """What a step read, and what is behind that. Several inputs may lead to one step, which is `shown` once."""
     if made.clock is None:
         tree.add(Text(_gone(made), "yellow"))
         for r in made.upto:
@@ -165,7 +169,12 @@ def _grow(tree: Tree, made: LineageNode) -> None:
         if r.kept_from is not None:
             branch.add(Text(f"what lies below {r.kept_from:,} is deleted", "yellow"))
         for by in r.by:
-            _grow(branch.add(_who(by)), by)
+            step = (by.task, by.step, by.stage, by.epoch)
+            if step in shown:
+                branch.add(Text.assemble(_who(by), (", as above", "dim")))
+                continue
+            shown.add(step)
+            _grow(branch.add(_who(by)), by, shown)
 
 
 def _who(made: LineageNode) -> Text:

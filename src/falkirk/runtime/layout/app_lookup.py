@@ -36,7 +36,7 @@ def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:
     if known.layout is not None:
         return known.layout
     if known.begins is None:
-        raise no_such_app(app, settings, topics)
+        raise ConfigError(f"app {app!r} has not run yet", hint="its topics exist; falkirk run runs it")
     raise ConfigError(f"app {app!r} was reset, and has not run since", hint="falkirk run runs it")
 
 
