@@ -181,6 +181,7 @@ def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> Non
 
 
 def test_each_setting_is_listed_once(folder: Path) -> None:
+    settings(dev=True)  # another command, with the same settings
     (folder / "falkirk.toml").write_text("worker = 2")
     with pytest.raises(ConfigError) as caught:
         settings()
