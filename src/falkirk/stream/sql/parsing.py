@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import OptimizeError, ParseError, TokenError
 from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from falkirk.blame import did_you_mean
@@ -60,6 +60,18 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
         if tokens[at + 2].token_type == TokenType.PARTITION_BY:
             tokens[at + 2].token_type = TokenType.EQ
     return tokens
+
+
+def as_written(sql: str) -> str:
+    """A query in the parser's words, with the tables of windows as they are written.
+
+    >>> as_written('SELECT * FROM TUMBLE(t = "user", DESCRIPTOR("at"))')
+    'SELECT * FROM TUMBLE(TABLE t PARTITION BY "user", DESCRIPTOR("at"))'
+    """
+    return _PARTITIONED.sub(r"\1(TABLE \2 PARTITION BY ", sql)
+
+
+_PARTITIONED = re.compile(rf'\b({"|".join(FUNCTIONS)})\((\w+|"[^"]+") = ', re.IGNORECASE)
 
 
 def _slip(text: Text, end: int) -> str:
@@ -149,6 +161,21 @@ def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text)
                     f"there is no table {table.name!r}",
                     hint or f'pass the stream: flow.sql("…", {table.name}=…)',
                 )
+        _check_stars(scope, schemas, text)
+
+
+def _check_stars(scope: Scope, schemas: Mapping[str, pl.Schema], text: Text) -> None:
+    """What a star leaves out, replaces or renames must be there: the parser's library ignores a name that is not."""
+    sources = list(scope.sources.values())
+    if not all(isinstance(source, exp.Table) and source.name in schemas for source in sources):
+        return  # columns of a subquery are not known yet
+    columns = {column for source in sources if isinstance(source, exp.Table) for column in schemas[source.name]}
+    for star in scope.find_all(exp.Star):
+        renamed = [alias.this for alias in star.args.get("rename") or ()]
+        for part in (*(star.args.get("except_") or ()), *(star.args.get("replace") or ()), *renamed):
+            if part.alias_or_name not in columns:
+                what = f"there is no column {part.alias_or_name!r}"
+                raise text.error(part, what, did_you_mean(part.alias_or_name, columns))
 
 
 def _check_joins(tree: exp.Query, text: Text) -> None:

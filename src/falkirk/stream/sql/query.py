@@ -24,7 +24,7 @@ from falkirk.stream.sql.aggregates import Aggregates
 from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.nesting import nested
 from falkirk.stream.sql.over import windowed, windows_in
-from falkirk.stream.sql.parsing import qualified, the_query
+from falkirk.stream.sql.parsing import as_written, qualified, the_query
 from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
@@ -59,7 +59,7 @@ def compiled(
     before = len(flow.graph.operators)
     factor(tree)
     stream = Compiler(text).query(tree, Tables(tables), ids)
-    flow.graph.queries.update(dict.fromkeys(flow.graph.operators[before:], f"{ids.query}: {words}"))
+    flow.graph.queries.update(dict.fromkeys(flow.graph.operators[before:], f"{ids.query}: {as_written(words)}"))
     return stream
 
 

@@ -91,6 +91,10 @@ def first_rows(node: exp.Expr, stream: Stream[Any], ids: Ids, text: Text) -> Str
             order, "a stream has no end by which it could be sorted",
             "leave order by out; the first rows, kept up to date: order by x desc limit 10",
         )  # fmt: skip
+    if (options := limit.args.get("limit_options")) and (options.args.get("percent") or options.args.get("with_ties")):
+        raise text.error(
+            limit, "limit takes a number of rows", "limit 10; with equal rows: qualify rank() over (order by x) <= 10"
+        )
     count = limit.expression
     if not isinstance(count, exp.Literal) or not count.is_int:
         raise text.error(limit, "limit takes a number", "limit 10")
