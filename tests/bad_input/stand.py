@@ -31,9 +31,9 @@ from tests.soak.seen import HEADER, Seen, Tp, parse_mark
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.flow.load import load_flow
 

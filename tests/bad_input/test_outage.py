@@ -12,7 +12,7 @@ from tests.bad_input.stand import Stand
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.app.until_end import UntilEnd
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client import errors
 from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ClusterError, UserCodeError
-from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.app.until_end import UntilEnd
 
 pytestmark = pytest.mark.kafka
 

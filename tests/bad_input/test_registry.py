@@ -17,7 +17,7 @@ from tests.bad_input.test_outage import wait
 import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import UnreachableError
-from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.testing.registry import RegistryServer
 
 pytestmark = pytest.mark.kafka

@@ -16,7 +16,7 @@ from tests.bad_input.stand import Stand
 
 import falkirk as fk
 from falkirk.checkpoint.worker.instructions import Commit
-from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.worker.pacing import IDLE_WAIT
 from falkirk.runtime.worker.performer import UnderWay
 from falkirk.runtime.worker.worker import Worker

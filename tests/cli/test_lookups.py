@@ -104,8 +104,7 @@ def expected(n: int, word: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
     app.name_all("a")
-    app.run_to_end()  # the towns pass through an exchange, which may take longer than an order would
-    app.order(2_000)
+    app.order(2_000)  # the towns pass through an exchange, which may take longer than an order does: orders wait
     app.run_to_end()
     assert app.known() == [expected(n, "a") for n in range(2_000)]
 
@@ -113,8 +112,6 @@ def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
     for i in range(IDS):
         if i % 2:
             app.put("names", str(i), None)
-    app.producer.flush()
-    app.run_to_end()
     app.order(1_000)
     app.run_to_end()
     later = [expected(n, "b") for n in range(2_000, 3_000)]
@@ -156,3 +153,28 @@ def test_tables_outlive_their_workers(app: App) -> None:
     found = app.known()
     assert Counter(row["n"] for row in found) == Counter(range(app.n))
     assert found == [expected(n, "a") for n in range(app.n)]
+
+
+SLOW_TABLE = """
+import falkirk as fk
+
+flow = fk.Flow("{p}app", regime=fk.EagerCheckpoint(step="2s"))
+orders = flow.source("{p}orders", key="id", value=fk.Json({{"n": fk.Int64, "id": fk.Int64, "town": fk.String}}))
+towns = flow.table("{p}towns", key="town", value=fk.Json({{"country": fk.String}}))
+quick = orders.with_regime(fk.EagerCheckpoint(step="20ms"))
+quick.lookup(towns).sink("{p}known", key="id", value=fk.Json())
+"""
+
+
+@pytest.mark.slow
+def test_rows_wait_at_each_start_for_a_table_that_comes_through_an_exchange(app: App) -> None:
+    (app.folder / "app.py").write_text(SLOW_TABLE.format(p=app.prefix))
+    for start, word in enumerate("ab"):
+        for i in range(TOWNS):
+            app.put("towns", f"t{i}", {"country": f"{word}{i}"})
+        for n in range(300 * start, 300 * start + 300):
+            app.put("orders", str(n), {"n": n, "id": n, "town": f"t{n % TOWNS}"})
+        app.producer.flush()
+        app.run_to_end()
+    countries = [row["country"] for row in app.known()]
+    assert countries == [f"{'a' if n < 300 else 'b'}{n % TOWNS}" for n in range(600)]

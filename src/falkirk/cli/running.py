@@ -23,6 +23,7 @@ from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.app.hosts import Hosts
 from falkirk.runtime.app.outlets import meet_tables
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.app.warnings import one_task
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.gateway.options import GatewayOptions
@@ -40,7 +41,6 @@ from falkirk.runtime.processes.draining import Draining, Following
 from falkirk.runtime.processes.driver_child import DriverChild
 from falkirk.runtime.processes.gateway_child import GatewayChild
 from falkirk.runtime.processes.supervisor import Supervisor
-from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.publisher import publish_rest
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow

@@ -23,10 +23,10 @@ from falkirk.connectors.kafka.reading.peek import ALL, TopicPeek
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.sources import with_stand_ins
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import matched, parts
 from falkirk.runtime.processes.draining import Following
-from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.work import work
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.access.producing import Rows, encoded, placed, source_named, topic_of

@@ -18,8 +18,8 @@ from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.reading import held as held_module
 from falkirk.connectors.kafka.reading.held import SAY_AFTER, SAY_EVERY, Held, Waits, held
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.inspect import status as status_module
-from falkirk.runtime.processes.until_end import UntilEnd
 
 pytestmark = pytest.mark.kafka
 

@@ -19,7 +19,6 @@ from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import StepInput
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Layout
-from falkirk.stream.flow.explain import explain
 from falkirk.testing.batch import epoch
 from falkirk.testing.memory import DictState, MemoryApp, Record
 
@@ -131,15 +130,6 @@ def test_sides_that_are_cut_otherwise_meet_through_exchanges() -> None:
         fly(app, "AA", route)
     app.run()
     assert {r["route"]: r["miles"] for r in values(app.records("out"))} == {"a-b": 1, "b-c": None, "c-d": 3, None: None}
-
-
-@pytest.mark.parametrize(("lookup", "early"), [(routed, True), (named, False), (broadcast, False)])
-def test_explain_names_a_lookup_whose_rows_may_come_before_those_of_the_table(lookup: Any, early: bool) -> None:
-    flow = fk.Flow("f")
-    lookup(flow, id="found").sink("out", key="carrier", value=fk.Json())
-    said = explain(flow)
-    assert ("a row may come before its row of routes, at a start and after a restart" in said) == early
-    assert ("broadcast=True" in said) == early
 
 
 def test_a_grouped_result_is_a_table() -> None:

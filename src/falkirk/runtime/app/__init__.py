@@ -6,6 +6,7 @@ needs.py             the topics and rights that it needs
 registries.py        schema registries that it needs
 sources.py           source topics for development
 starts.py            where the inputs of a task begin
+until_end.py         when all that the sources held is processed: `--until end`
 divisions.py         inputs of recorded steps, read again
 changes.py           what a run would change in the recorded app
 batch_part.py        a batch part: its topics, and the work of an epoch

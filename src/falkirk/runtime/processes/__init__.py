@@ -7,7 +7,6 @@ driver_child.py    the one that drives batch parts
 gateway_child.py   the one that answers requests to HTTP sources; gateway_process.py is its other end
 parent.py          children end with their supervisor
 draining.py        leaving when the work is done, or when someone asks for it
-until_end.py       `--until end`: when that is
 """
 
 from __future__ import annotations

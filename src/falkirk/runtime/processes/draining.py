@@ -10,10 +10,10 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app.app import App
+from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
-from falkirk.runtime.processes.until_end import UntilEnd
 
 
 class Following:

@@ -4,6 +4,7 @@ edges.py       the port of an edge
 intake.py      which of its inputs a task reads, and when
 inputs.py      the inputs of all tasks (pending.py: what was read and is not stepped yet)
 broadcast.py   broadcast tables, shared by all tasks of the worker
+upstream.py    tables that come through an exchange: what they are waited for
 replay.py      recorded steps, run again
 rereading.py   inputs read again for operators that are rebuilt
 """

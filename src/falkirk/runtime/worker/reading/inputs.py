@@ -21,6 +21,7 @@ from falkirk.runtime.worker.reading.edges import EdgeReader, OpenEdges
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
 from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
+from falkirk.runtime.worker.reading.upstream import UpstreamTables
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Rereader
 from falkirk.state.engine import Memory
@@ -47,9 +48,16 @@ class Inputs:
     """The inputs of one worker. A poll costs by what arrives, not by the number of tasks."""
 
     def __init__(
-        self, stages: Sequence[Stage], settings: Settings, edges: OpenEdges, tables: SharedTables, again: Rereader
+        self,
+        stages: Sequence[Stage],
+        settings: Settings,
+        edges: OpenEdges,
+        tables: SharedTables,
+        again: Rereader,
+        upstream: UpstreamTables | None = None,
     ) -> None:
-        self.tables, self.again = tables, again
+        """`upstream`: None if all that is before a table has arrived at once."""
+        self.tables, self.again, self._upstream = tables, again, upstream
         self._lanes = lanes_of(stages)
         self._readers = [
             edges([stage for stage in stages if self._lanes[stage.id] == lane])
@@ -148,7 +156,10 @@ class Inputs:
             case Intake.MOVING:
                 return not task.moving
             case Intake.LOADING:
-                return self._reader_of(task).at_end(task.tables)
+                reader = self._reader_of(task)
+                return reader.at_end(task.tables) and (
+                    self._upstream is None or self._upstream.loaded(task.bound, reader.ends)
+                )
             case Intake.OPEN:
                 return False
 
@@ -162,6 +173,8 @@ class Inputs:
             reader.close()
         self.tables.close()
         self.again.close()
+        if self._upstream is not None:
+            self._upstream.close()
 
     def _lane(self, task: RunningTask) -> int:
         return self._lanes[task.bound.stage.id]
@@ -179,7 +192,8 @@ def open_inputs(app: App, settings: Settings, topics: Topics, folder: Path, memo
         return SourceReaders(cluster, ends=ends, gathers=gathers(stages))
 
     tables = open_tables(app, cluster, topics, folder, memory)
-    return Inputs(app.plan.stages, settings, edges, tables, KafkaRereader(app, cluster, topics))
+    upstream = UpstreamTables(app, cluster, topics)
+    return Inputs(app.plan.stages, settings, edges, tables, KafkaRereader(app, cluster, topics), upstream)
 
 
 def gathers(stages: Sequence[Stage]) -> bool:

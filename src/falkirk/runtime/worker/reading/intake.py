@@ -5,6 +5,8 @@ taken over ──▶ HELD      none: its worker's broadcast tables are not read 
                         └──▶ LOADING    its own tables, to their end: a lookup in a table finds what was there
                                └──▶ OPEN       all of them
 
+A table's end behind an exchange lies behind all that is on its way there when the worker starts (`upstream`).
+
 A task goes through those that apply to it. A rewind leads back to MOVING if the committed state is not moved yet; tables that
 were read to their end are not waited for again.
 """

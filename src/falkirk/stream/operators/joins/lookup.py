@@ -40,11 +40,6 @@ LOOKED_UP = ""
 """The rows of the table that a lookup looks in."""
 
 
-_BETTER = (
-    'to avoid it: flow.table(…, broadcast=True); or join with flow.source(…, changes="upsert"), which corrects itself'
-)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Lookup(Operator):
     """Each row with the table's row of its key, as of the step: inputs are the stream and the table."""
@@ -78,17 +73,6 @@ class Lookup(Operator):
     def words(self) -> str:
         added = ", ".join(self.columns.values()) or "nothing"
         return f"lookup {self.id}: {', '.join(self.on.columns)} in {self.inputs[1].id} → {added}"
-
-    @property
-    def notes(self) -> Sequence[str]:
-        # Without an exchange, a task reads its table to the end before it reads the stream.
-        if self.batch or self.root != self.id:
-            return ()
-        table = self.inputs[1]
-        return (
-            f"a row may come before its row of {table.id}, at a start and after a restart: both pass through an exchange",
-            *([_BETTER] if table.kind == "table" else []),
-        )
 
     @property
     def exact_words(self) -> str:

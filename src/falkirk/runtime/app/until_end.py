@@ -12,7 +12,7 @@ in a source is waited for, no matter whose it is: what it holds may be committed
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.reading import decoded
@@ -27,6 +27,7 @@ from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.layout.progress import is_moving
 from falkirk.runtime.messages.requests import CurrentRequests
+from falkirk.stream.stages.plan import Stage
 
 PERIOD = 0.2
 """Seconds between two reads of the steps topic."""
@@ -38,10 +39,16 @@ class UntilEnd:
     """Follows the steps topic."""
 
     def __init__(
-        self, app: App, cluster: Cluster, topics: Topics, targets: Mapping[TopicPartition, Offset] | None = None
+        self,
+        app: App,
+        cluster: Cluster,
+        topics: Topics,
+        targets: Mapping[TopicPartition, Offset] | None = None,
+        stages: Collection[Stage] | None = None,
     ) -> None:
-        """`targets`: where the sources end, if that is already known."""
+        """`targets`: where the sources end, if that is already known. `stages`: only these, and all before them."""
         self._app, self._topics = app, topics
+        self._tasks = [b for b in app.tasks if stages is None or b.stage in stages]
         self._reader, self._inputs = BoundedReader(cluster), CommittedReader(cluster)
         self._stages = {stage.id: stage for stage in app.recorded.stages}
         self._targets: dict[TopicPartition, Offset] = {}
@@ -52,9 +59,9 @@ class UntilEnd:
         self._requests, self._stopped = CurrentRequests(), frozenset[str]()
         self._control = Tail(cluster, TopicPartition(app.control, LAYOUT)) if app.plan.on_failure == "part" else None
         self._waits, self._waiting = Waits(cluster), dict[TopicPartition, Offset]()
-        places = [b.task.steps for b in app.tasks]
+        places = [b.task.steps for b in self._tasks]
         self._positions = dict(self._reader.watermarks(places, end=False))
-        sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
+        sources = {i.place for b in self._tasks for i in b.inputs if i.input.kind == "source"}
         self._of_sources = topics.offsets(sources, "latest") if targets is None else dict(targets)
         self._targets |= self._of_sources
         self._first = topics.offsets(sources, "earliest")
@@ -63,18 +70,18 @@ class UntilEnd:
         """Whether every task is done. Cheap to ask often."""
         now = time.monotonic()
         if now - self._looked < PERIOD:
-            return all(map(self._over, self._app.tasks))
+            return all(map(self._over, self._tasks))
         self._looked = now
         self._follow(now)
         self._note_stopped()
         self._waiting = {}
         for stage in self._app.plan.stages:  # upstream first: an edge's target needs its writers to be done
-            tasks = [b for b in self._app.tasks if b.stage is stage and not self._over(b)]
+            tasks = [b for b in self._tasks if b.stage is stage and not self._over(b)]
             for bound in tasks:
                 if self._has_targets(bound) and self._is_done(bound, now):
                     self._done.add(bound.task.id)
         self._waits.note(self._waiting)
-        return all(map(self._over, self._app.tasks))
+        return all(map(self._over, self._tasks))
 
     def _over(self, bound: BoundTask) -> bool:
         return bound.task.id in self._done or bound.stage.id in self._stopped
@@ -93,7 +100,7 @@ class UntilEnd:
     def progress(self) -> tuple[int, int]:
         """Input records processed, and in total: offsets of the sources. May be called from another thread."""
         got: dict[TopicPartition, Offset] = {}
-        for bound in self._app.tasks:
+        for bound in self._tasks:
             last = self._last.get(bound.task.id)
             at = ends(last) if last else {}
             for i in bound.inputs:
@@ -124,7 +131,7 @@ class UntilEnd:
         missing = [i for i in bound.inputs if i.place not in self._targets]
         for i in missing:
             writers = {s.id for s in self._app.plan.stages if any(o.topic == i.place.topic for o in s.outputs)}
-            if not all(self._over(b) for b in self._app.tasks if b.stage.id in writers):
+            if not all(self._over(b) for b in self._tasks if b.stage.id in writers):
                 return False
         self._targets |= self._topics.offsets({i.place for i in missing}, "latest")
         return True
