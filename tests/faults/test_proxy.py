@@ -94,11 +94,11 @@ def decided(brokers: str, topic: str) -> None:
 
 def committed(brokers: str, topic: str) -> list[str]:
     """What a reader sees, once no transaction is open."""
+    decided(brokers, topic)
     consumer = Consumer(
         {"bootstrap.servers": brokers, "group.id": "faults", "enable.partition.eof": True, "fetch.wait.max.ms": 50}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    decided(brokers, topic)
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append((message.value() or b"").decode())
