@@ -101,6 +101,7 @@ def test_a_part_that_fails_stops_alone_and_goes_on_where_it_was(stand: Stand) ->
     stand.assert_exact("lazy")
 
 
+@pytest.mark.slow
 def test_a_part_that_is_resumed_without_a_cure_stops_again(stand: Stand) -> None:
     stand.topic()
     flow = Flow(stand)

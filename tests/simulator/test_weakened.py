@@ -23,6 +23,7 @@ def test_where_two_clauses_guard_either_is_enough(name: str) -> None:
             assert schedule.attempt() is None
 
 
+@pytest.mark.slow
 def test_the_table_shows_every_weakening() -> None:
     shown = table()
     assert all(f"| {name}" in shown for name in WEAKENINGS)

@@ -55,6 +55,7 @@ def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path:
         reader.close()
 
 
+@pytest.mark.slow
 def test_a_mark_in_a_topic_that_is_missing_is_an_error(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("falkirk.connectors.kafka.reading.reader.GONE", 1.0)
     reader = BoundedReader(Cluster(kafka))
