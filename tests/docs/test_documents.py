@@ -81,6 +81,7 @@ def test_no_page_is_long(page: Path) -> None:
     assert len(page.read_text().split()) <= LONGEST
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_every_link_and_anchor_of_it_leads_somewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(

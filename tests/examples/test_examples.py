@@ -59,6 +59,7 @@ def read(kafka: str, topic: str) -> list[tuple[str, dict[str, object] | None]]:
     return [record for _, records in sorted(found.items()) for record in records]
 
 
+@pytest.mark.slow
 def test_word_count_goes_on_where_it_ended(kafka: str, tmp_path: Path) -> None:
     write(kafka, "lines", (None, "To be, or not to be:"), (None, "that is the question."))
     run_to_the_end("word_count.py", kafka, tmp_path, "--workers", "2")

@@ -188,6 +188,7 @@ def test_what_cannot_be_read_is_said(
         read(ten.brokers, **{"topic": ten.name, **options})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_an_output_as_of_a_step_has_what_the_steps_up_to_it_wrote(topic: MakeTopic) -> None:
     sink, steps = topic("sink"), topic(".app.steps", partitions=2)
     app = {"app": "app", "prefix": steps.name.removesuffix(".app.steps")}

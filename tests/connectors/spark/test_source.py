@@ -97,6 +97,7 @@ def test_a_flows_expressions_are_for_spark_too(topic: MakeTopic, load: Load) -> 
     assert [tuple(row) for row in nw.to_native(stats).collect()] == [(0, 2, 75.0), (1, 2, 75.0)]
 
 
+@pytest.mark.slow
 def test_what_is_read_is_fixed_when_it_is_loaded(topic: MakeTopic, load: Load) -> None:
     growing = topic(partitions=2)
     growing.send(range(5), 0)

@@ -47,6 +47,7 @@ def test_the_next_epoch_reads_the_whole_or_what_is_new(kafka: str, topic_prefix:
         assert stand.values() == reads * PARTITIONS
 
 
+@pytest.mark.slow
 def test_a_driver_that_dies_at_any_slice_is_followed_by_one_that_publishes_the_rest(stand: Stand) -> None:
     stand.append(6)
 
@@ -123,6 +124,7 @@ def test_two_drivers_at_once_do_no_harm(stand: Stand) -> None:
     assert stand.values() == [b"%d %d" % (n, i) for n in (2, 4, 6) for i in range(3)] * PARTITIONS
 
 
+@pytest.mark.slow
 def test_epochs_are_opened_when_so_many_records_are_new(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     stand = Stand(kafka, topic_prefix, tmp_path, every=5)
     stop, driver = Event(), stand.driver(until_end=False)
