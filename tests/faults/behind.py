@@ -77,12 +77,14 @@ class Streams(Soak):
     def _torment(self, run: Run) -> None:
         harms = iter(schedule(self.config.kills, self.config.seed, KILLS))
         dice = random.Random(self.config.seed)
-        while not self._over(self.faults):
+        while True:  # at least once: on a busy machine the start alone may meet all faults
             enough = min(self.faults, self.suffered.total() + round(FAULTS_A_KILL * dice.uniform(0.5, 1.5)))
             self.progress.doing = "faults"
             self._until(lambda enough=enough: self._over(enough), "further faults")  # type: ignore[misc]
             if (harm := next(harms, None)) is not None and not self.stopping:
                 self._suffer(harm, run)
+            if self._over(self.faults):
+                return
 
     def _over(self, faults: int) -> bool:
         return self.stopping or self.suffered.total() >= faults

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
-from tests.connectors.embedded.test_node import write_in_a_transaction
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.embedded import EmbeddedCluster
@@ -43,7 +43,10 @@ def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path:
         running.signal(signal.SIGSTOP)
         try:
             cluster.given_up(node)
-            write_in_a_transaction(cluster.bootstrap, PLACE.topic, [b"1", b"2"], partition=0)
+            producer = Producer({"bootstrap.servers": cluster.bootstrap})
+            for value in (b"1", b"2"):
+                producer.produce(PLACE.topic, value, partition=0)
+            assert producer.flush(60) == 0
             found: list[Offset] = []
             asking = threading.Thread(target=lambda: found.append(marks.write([PLACE])[PLACE]))
             asking.start()
