@@ -89,8 +89,9 @@ class Watch:
             now = time.monotonic()
             with self._lock:
                 for message in messages:
-                    if message.error() is None:
-                        self._see(message.value() or b"", (message.key() or b"").decode(), now)
+                    # A record without a value marks an end.
+                    if message.error() is None and (value := message.value()) is not None:
+                        self._see(value, (message.key() or b"").decode(), now)
 
     def _assigned(self) -> bool:
         """Whether the app has made its steps topic already."""
