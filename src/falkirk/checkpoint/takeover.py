@@ -14,7 +14,7 @@ as it is rolled. If the group takes a task away, its recovery ends at its next c
 
 What breaks otherwise: the order fence → read → name doubled a step. A worker that wakes makes a new producer with its old
 id and is not fenced any more; its next attempt must find a later name. Marks written before the fences miss a commit
-that a sleeping worker's EndTxn was still to make. If the changelog's mark is asked after the steps', a later owner's
+that a sleeping worker's EndTxn was still to make. If the changelog is marked after the steps, a later owner's
 changes could be applied under an earlier step's number.
 """
 

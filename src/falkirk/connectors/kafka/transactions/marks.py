@@ -31,6 +31,9 @@ GRACE = 2.0
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
+_SETTINGS: Mapping[str, str | int | float | bool] = {"acks": "all", "linger.ms": 0, "enable.idempotence": False}
+"""A producer that is not idempotent need not wait for its id."""
+
 
 class Marks:
     """Writes marks: records with the key `MARK` and no value, outside any transaction. A second copy is harmless."""
@@ -90,8 +93,4 @@ class Marks:
         return refused[0] if refused else KafkaError(KafkaError._MSG_TIMED_OUT) if left else None
 
     def _made(self, patience: float) -> Producer:
-        """A producer that is not idempotent: it need not wait for its id."""
         return client(Producer, {**self._cluster.settings(), **_SETTINGS, "message.timeout.ms": int(1000 * patience)})
-
-
-_SETTINGS: Mapping[str, str | int | float | bool] = {"acks": "all", "linger.ms": 0, "enable.idempotence": False}
