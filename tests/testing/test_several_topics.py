@@ -172,6 +172,27 @@ def test_lazy_steps_are_run_again_as_they_were_recorded_whatever_matches_by_then
     assert [(row["id"], row["n"]) for row in app.sinks["late"].rows] == [(0, 1), (1, 1), (2, 1)]
 
 
+def test_lazy_steps_that_are_run_again_do_not_wait_for_the_watermark_of_a_topic_that_joined_later() -> None:
+    flow = fk.Flow("windows", regime=fk.LazyCheckpoint(every="1h"))
+    value = fk.Json({"id": fk.Int64, "at": fk.Int64})
+    orders = flow.source("orders", topic=PATTERN, key="id", value=value, time="at", late="1s")
+    counts = orders.group_by("id", fk.tumbling("at", "1s"), id="counts").agg(n=fk.len())
+    counts.final().sink("ended", value=fk.Json())
+    app = fk.testing.App(flow, partitions={"orders-eu": 1}, step_rows=2)
+    begin = int(app.now.timestamp() * 1000)
+    rows = [{"id": 1, "at": begin + 1000 * i} for i in range(14)]
+    app.send("orders-eu", rows[:10])
+    app.run()
+    before = len(app.sinks["ended"].rows)
+    app.join("orders-asia")
+    app.send("orders-asia", rows[10:])
+    app.send("orders-eu", rows[10:])
+    app.crash(host=True)
+    app.run()
+    assert before > 0
+    assert [row["n"] for row in app.sinks["ended"].rows] == [1] * 10 + [2] * 2
+
+
 def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None:
     flow = fk.Flow("named")
     names = flow.table("names", key="id", value=fk.Json({"id": fk.Int64, "name": fk.String}))

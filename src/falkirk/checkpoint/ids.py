@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple, NewType, Self
 
 Step = NewType("Step", int)
@@ -136,3 +137,12 @@ class InputPartition(NamedTuple):
     def at(cls, place: TopicPartition, topic_id: str) -> Self:
         """The partition that is read there."""
         return cls(cluster_of(place.topic), name_of(place.topic), topic_id, place.partition)
+
+
+def places_in(partitions: Iterable[InputPartition]) -> frozenset[TopicPartition]:
+    """Where they are read.
+
+    >>> places_in([InputPartition("", "bids", "id", 3)])
+    frozenset({TopicPartition(topic='bids', partition=3)})
+    """
+    return frozenset(p.place for p in partitions)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition, places_in
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import SelectiveCheckpoint, StepRecord
+from falkirk.checkpoint.tasks import ends
 from falkirk.runtime.worker.emissions import outputs_of
 from falkirk.runtime.worker.reading.replay import difference, rerun
 from falkirk.stream.dataflow.circuit import StepInput
@@ -34,9 +35,8 @@ class MemoryReplayer:
         if record.step == 0:
             return []
         circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
-        return outputs_of(
-            rerun(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
-        )
+        step = StepInput(record.clock, slices, places=places_in(ends(record)))
+        return outputs_of(rerun(circuit, bound.stage.evolution(circuit), record, step, state).emitted)
 
     def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
         """The selective checkpoint of a state."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from falkirk.checkpoint.correction import close_correction
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition, after
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition, after, places_in
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.records import Division, Move, Range, SelectiveCheckpoint
@@ -219,7 +219,8 @@ class RunningTask:
                 self._ends[i.partition] = after(records.offsets[-1])
         new = {p: at for p, at in self._joining.items() if p not in self._ends}
         self._ends |= new | tables.positions(self.bound)
-        given = StepInput(self._clock(pipeline, now), slices, tables.seen(self.bound, held=in_thread), Cancellation())
+        shared, places = tables.seen(self.bound, held=in_thread), places_in(self._ends)
+        given = StepInput(self._clock(pipeline, now), slices, shared, Cancellation(), places)
         return OpenStep(given, Overlay(pipeline.top(self.owned)), rows, new)
 
     def run(self, step: OpenStep) -> StepOutput:

@@ -65,7 +65,7 @@ class StageCircuit:
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
         run = StepRun(step, state, self.failures)
-        times = run.event_time = self.times.begin(state, step.clock) if self.times is not None else None
+        times = run.event_time = self.times.begin(state, step) if self.times is not None else None
         flowing: Flows = {i: r.read(run) for i, r in self.readers.items()}
         if self.times is not None:
             self.times.read(run)

@@ -11,7 +11,7 @@ from falkirk.checkpoint.ids import Millis
 from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
-from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.circuit import State, StepInput
 from falkirk.stream.dataflow.event_time import (
     BEGINNING,
     EventTime,
@@ -55,9 +55,9 @@ class TaskTimes:
             if e.timed
         }
 
-    def begin(self, state: State, clock: int) -> EventTime:
+    def begin(self, state: State, step: StepInput) -> EventTime:
         """The times at the start of a step."""
-        return EventTime(self.inputs, self.outputs, state, clock)
+        return EventTime(self.inputs, self.outputs, state, step.clock, step.places)
 
     def read(self, run: StepRun) -> None:
         """All inputs are read: their watermarks are known."""

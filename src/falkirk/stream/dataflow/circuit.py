@@ -11,7 +11,7 @@ has committed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +21,9 @@ import polars as pl
 from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
+
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 @dataclass(slots=True)
@@ -88,10 +91,9 @@ class StepInput:
     """Broadcast tables as of the step, by the id of their source."""
     cancellation: Cancellation | None = None
     """If it runs in a thread of its own."""
-
-
-Place = tuple[str, int]
-"""Topic and partition."""
+    places: Collection[Place] | None = None
+    """The partitions of its division, whether they have records or not; None: all that the task reads. A step that is run
+    again must not wait for the watermark of a partition that joined after it."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ again give the same. The times are state of the task: one row of the stage's own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -102,11 +102,12 @@ class SourceTimes:
         their records."""
         self.key, self.lateness, self.places = key, lateness, list(places)
 
-    def begun(self, found: Times | None, clock: int) -> Times:
-        """The times at the start of a step."""
+    def begun(self, found: Times | None, clock: int, read: Collection[tuple[str, int]] | None) -> Times:
+        """The times at the start of a step that reads these partitions, as far as they are the source's; None: all."""
         times = Times() if found is None else found
         known = {(part.topic, part.number) for part in times.parts}
-        times.parts += [Part(topic, n, BEGINNING, clock) for topic, n in self.places if (topic, n) not in known]
+        new = [place for place in self.places if place not in known and (read is None or place in read)]
+        times.parts += [Part(topic, n, BEGINNING, clock) for topic, n in new]
         return times
 
     def ended(self, times: Times, clock: int) -> tuple[int, bool]:
@@ -146,7 +147,7 @@ class SenderTimes:
         """`key`: in state. `dates_rows`: whether to keep the greatest time of a row."""
         self.key, self.dates_rows = key, dates_rows
 
-    def begun(self, found: Times | None, clock: int) -> Times:
+    def begun(self, found: Times | None, clock: int, read: Collection[tuple[str, int]] | None) -> Times:
         """The times at the start of a step."""
         return Times() if found is None else found
 
@@ -174,7 +175,7 @@ class SentTimes:
         self.gap = 0 if receivers <= FEW else 2 * receivers
         """It is sent again when the watermark has moved by so many milliseconds, or the clock has."""
 
-    def begun(self, found: Times | None, clock: int) -> Times:
+    def begun(self, found: Times | None, clock: int, read: Collection[tuple[str, int]] | None) -> Times:
         """What was said last, at the start of a step."""
         return Times(parts=[Part("", self.task, BEGINNING, clock)]) if found is None else found
 
@@ -202,12 +203,20 @@ Outputs = Mapping[str, SentTimes]
 class EventTime:
     """The times of a task's inputs during one step, and what it says of them over its edges."""
 
-    def __init__(self, inputs: Inputs, outputs: Outputs, state: State, clock: int) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        outputs: Outputs,
+        state: State,
+        clock: int,
+        read: Collection[tuple[str, int]] | None = None,
+    ) -> None:
+        """`read`: the partitions that the step reads, whether they have records or not; None: all that are known."""
         self.inputs, self.outputs, self.clock, self.late_rows = inputs, outputs, clock, 0
         kept = [*inputs.values(), *outputs.values()]
         self._read = state.get([one.key for one in kept])
         found = [None if value is None else _decode(value) for value in self._read]
-        self._kept = [(one.key, one.begun(times, clock)) for one, times in zip(kept, found, strict=True)]
+        self._kept = [(one.key, one.begun(times, clock, read)) for one, times in zip(kept, found, strict=True)]
         begun = [times for _, times in self._kept]
         self.times = dict(zip(inputs, begun, strict=False))
         self._said = dict(zip(outputs, begun[len(inputs) :], strict=True))

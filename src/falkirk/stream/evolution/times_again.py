@@ -73,4 +73,4 @@ def inputs_of(times: TaskTimes, readers: Collection[op.Source | Edge]) -> Inputs
 def watermarks_in(inputs: Inputs, state: State) -> dict[str, int]:
     """How far the task is with each input."""
     found = times_in(state, [one.key for one in inputs.values()])
-    return {name: one.begun(times, 0).watermark for (name, one), times in zip(inputs.items(), found, strict=True)}
+    return {name: one.begun(times, 0, None).watermark for (name, one), times in zip(inputs.items(), found, strict=True)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import Step, TaskId
+from falkirk.checkpoint.ids import Step, TaskId, places_in
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import SelectiveCheckpoint, StepRecord
-from falkirk.checkpoint.tasks import Owned
+from falkirk.checkpoint.tasks import Owned, ends
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.errors import Words
 from falkirk.errors import SourceError, StateError
@@ -65,9 +65,8 @@ class KafkaReplayer:
             )
         # The failures of the steps before may have been forgotten when this one ran: they must not stop it now.
         self.circuit.rewind()
-        result = rerun(
-            self.circuit, self.bound.stage.evolution(self.circuit), record, StepInput(record.clock, slices), state
-        )
+        step = StepInput(record.clock, slices, places=places_in(ends(record)))
+        result = rerun(self.circuit, self.bound.stage.evolution(self.circuit), record, step, state)
         return outputs_of(result.emitted)
 
     def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
@@ -140,8 +139,7 @@ def rerun(circuit: Circuit, evolution: Evolution, record: StepRecord, step: Step
     """What a recorded step does, once more. Raises StateError for a step of a flow whose operators were rebuilt since: the
     new flow gives another result."""
     if record.move is not None:
-        ends = {r.partition: r.end for r in record.division}
-        return evolution.move(step, state, moving_of(record.move, ends))
+        return evolution.move(step, state, moving_of(record.move, ends(record)))
     if evolution.moving(state):
         raise StateError(
             f"step {record.step} of task {record.task} is to be run again, and was made by the flow of before, whose "

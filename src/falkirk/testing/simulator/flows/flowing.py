@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId, places_in
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Replayer
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.tasks import Owned, Task
+from falkirk.checkpoint.tasks import Owned, Task, ends
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.broadcast import SharedTables
@@ -178,7 +178,7 @@ class Flowing(Toy):
         slices = MemoryRereader(self.cluster).read(bound, record.division if record.move is None else record.move.again)
         circuit.rewind()
         evolution = bound.stage.evolution(circuit)
-        step = StepInput(record.clock, slices, self.shared(record))
+        step = StepInput(record.clock, slices, self.shared(record), places=places_in(ends(record)))
         if record.move is not None and bound.shadow is not None:
             # No worker ever runs such a step again: what it takes is in its changelog.
             again = evolution.again(state)
