@@ -107,6 +107,28 @@ bids.with_columns(low).sink("sorted", topic=[PREFIX + "high", PREFIX + "low"], t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("regime", ["fk.EagerCheckpoint()", LAZY])
+def test_partitions_that_are_added_to_a_source_whose_rows_need_not_stay_together(stand: Stand, regime: str) -> None:
+    flow = flow_file(regime=regime, source='key="auction", repartition=True')
+    stand.topic()
+    going = stand.start(flow, "--workers", "2")
+    stand.settle()
+    stand.bids(50)
+    stand.settle()
+    stand.grow(5)
+    stand.bids(50)
+    stand.settle()
+    going.kill()
+    stand.bids(50)
+    stand.grow(6)
+    stand.bids(50)
+    going = stand.start(flow, "--workers", "2")
+    stand.settle()
+    assert going.leave().code == 0
+    stand.assert_exact()
+
+
+@pytest.mark.slow
 def test_a_worker_that_cannot_read_on_goes_on_if_another_has_its_task(stand: Stand) -> None:
     stand.topic(partitions=1)
     stand.bids(20)

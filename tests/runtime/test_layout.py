@@ -17,6 +17,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import compatibility, layout
 from falkirk.runtime.layout.deleting import read_back
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
+from falkirk.runtime.layout.preflight import growing_of
 from falkirk.stream.definition.names import control_topic
 from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import PhysicalStage
@@ -47,6 +48,27 @@ def without(name: str) -> dict[str, TopicInfo]:
 @pytest.mark.parametrize("found", [FOUND, changed("out", id="another"), changed("out", partitions=8), without("out")])
 def test_topics_as_they_were_are_accepted_and_a_sink_may_be_made_anew_or_grow(found: dict[str, TopicInfo]) -> None:
     compatibility.check_topics(KNOWN, found)
+
+
+def test_a_source_whose_rows_need_not_stay_together_may_grow() -> None:
+    compatibility.check_topics(KNOWN, changed("bids", partitions=6), {"bids"})
+    with pytest.raises(SourceError, match="had 4 and has 3"):
+        compatibility.check_topics(KNOWN, changed("bids", partitions=3), {"bids"})
+
+
+def test_only_sources_of_streams_grow_whose_rows_need_not_stay_together() -> None:
+    flow, value = fk.Flow("app"), fk.Json({"id": int})
+    for name in ("free", "table", "both"):
+        flow.source(name, value=value).sink(f"{name}-copies", value=fk.Json())
+    flow.source("spread", key="id", value=value, repartition=True).sink("spread-copies", value=fk.Json())
+    flow.source("keyed", key="id", value=value).sink("keyed-copies", value=fk.Json())
+    flow.source("last", key="id", value=value, changes="upsert").sink("last-copies", key="id", value=fk.Json())
+    weighted = flow.source("weighted", value=fk.Json({"id": int, "weight": int}), changes="weights")
+    weighted.group_by("id", id="n").agg(n=fk.len()).sink("weighted-copies", key="id", value=fk.Json())
+    flow.source("again", topic="both", key="id", value=value).sink("more-copies", value=fk.Json())
+    named = flow.table("names", topic="table", key="id", value=fk.Json({"id": int, "name": str}), broadcast=True)
+    flow.source("looks", value=value).lookup(named, on="id").sink("named", value=fk.Json())
+    assert growing_of(flow.plan()) == {"free", "spread", "looks"}
 
 
 @pytest.mark.parametrize(

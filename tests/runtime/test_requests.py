@@ -262,5 +262,6 @@ def test_a_task_begins_where_the_reset_says_unless_the_topic_is_another_by_now()
     assert begins({}) == 20
     assert begins({"bids": Start("id", (7, 9))}) == 9
     assert begins({"bids": Start("another", (7, 9))}) == 20
+    assert begins({"bids": Start("id", (7,))}) == 5, "all of it has come since the reset"
     with pytest.raises(SourceError, match="the app was reset to offset 3 of topic 'bids', and what follows is deleted"):
         begins({"bids": Start("id", (7, 3))})

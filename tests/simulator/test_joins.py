@@ -1,5 +1,5 @@
-"""A topic that a pattern matches is created while the app runs: whatever happens to the workers, each of its records is read
-once."""
+"""A topic that a pattern matches is created while the app runs, or a topic gets more partitions: whatever happens to the
+workers, each of their records is read once."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_a_step_records_where_the_topic_begins_and_those_after_it_read_it(recove
 
 
 @regimes
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_it_joins_at_any_point(recovery: type[Recovery], tasks: int) -> None:
-    make = partial(Joins, recovery=recovery, inputs=3, tasks=tasks)
+@pytest.mark.parametrize(("tasks", "grows"), [(1, False), (2, False), (1, True), (2, True)])
+def test_it_joins_at_any_point(recovery: type[Recovery], tasks: int, grows: bool) -> None:
+    make = partial(Joins, recovery=recovery, inputs=3, tasks=tasks, grows=grows)
     plans = list(islice(every_point(make, joinings, Plan(), each=1), 0, None, tasks * 2))
     assert len(plans) > 10
     assert [f for plan in plans if (f := attempt(make, plan))] == []
@@ -72,15 +72,19 @@ def test_a_fault_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> N
 @pytest.mark.slow
 @regimes
 @each_kind
-def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kinds: Kinds, some: Some) -> None:
-    make = partial(Joins, recovery=recovery, inputs=4)
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_fault_at_every_point_when_it_has_joined(
+    recovery: type[Recovery], kinds: Kinds, grows: bool, some: Some
+) -> None:
+    make = partial(Joins, recovery=recovery, inputs=4, grows=grows)
     plans = some(every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=1))
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
 def mixed(seed: int) -> Failure | None:
     """A sampled run."""
-    make = partial(Joins, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed // 2 % 2], inputs=3 + seed % 3)
+    recovery, grows = (Lazy, Eager)[seed // 2 % 2], bool(seed // 4 % 2)
+    make = partial(Joins, tasks=1 + seed % 2, recovery=recovery, inputs=3 + seed % 3, grows=grows)
     return mixed_run(make, seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
 
 

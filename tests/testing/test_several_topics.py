@@ -225,6 +225,45 @@ def test_what_has_joined_is_not_forgotten_by_a_step_that_closes_before_it_is_ask
     assert task.joined() == {}
 
 
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint(every="1h")])
+def test_partitions_that_are_added_go_round_the_tasks_through_a_lost_host(regime: Any) -> None:
+    flow = fk.Flow("sums", regime=regime)
+    orders = flow.source("orders", value=ORDER, start="latest")
+    orders.group_by("id", id="sums").agg(n=fk.sum("n")).sink("sums", key="id", value=fk.Json())
+    app = fk.testing.App(flow, partitions={"orders": 2})
+    app.send("orders", rows(4))
+    app.run()
+    app.grow("orders", 5)
+    app.send("orders", rows(50, of=10))
+    assert app.step()
+    joining = lasts(app)
+    assert [sorted(p for _, p in read(last)) for last in joining] == [[0, 2, 4], [1, 3]]
+    assert all(start == end for last in joining for (_, p), (start, end) in read(last).items() if p > 1)
+    app.crash(host=True)
+    app.run()
+    app.grow("orders", 6)
+    app.crash(host=True)
+    app.run()
+    sums = {row["id"]: row["n"] for row in app.sinks["sums"].table.values()}
+    assert sums == {i: 10 + (i < 4) for i in range(50)}
+
+
+def test_a_topic_whose_keys_must_stay_where_they_are_gets_no_more_partitions() -> None:
+    flow = fk.Flow("copy")
+    flow.source("orders", key="id", value=ORDER).sink("copies", value=fk.Json())
+    app = fk.testing.App(flow, partitions=2)
+    with pytest.raises(ConfigError, match="topic 'orders' cannot have 3 partitions"):
+        app.grow("orders", 3)
+
+
+def test_sources_without_a_key_may_differ_in_partitions() -> None:
+    flow = fk.Flow("both")
+    streams = [flow.source(name, value=ORDER) for name in BOTH]
+    streams[0].concat(streams[1]).sink("all", value=fk.Json())
+    app = fk.testing.run(flow, {name: rows(9) for name in BOTH}, partitions={"orders-eu": 3, "orders-us": 2})
+    assert len(app.sinks["all"].rows) == 18
+
+
 def test_where_a_letter_comes_from_is_told_by_topic() -> None:
     app = fk.testing.run(sales(BOTH), {"orders-us": [(None, b"no")], "orders-eu": rows(1)})
     assert [(letter["source"], letter["topic"]) for letter in app.dead_letters] == [("orders", "orders-us")]

@@ -117,6 +117,24 @@ class App(Looking):
         self._cluster.join(topic, partitions)
         self._die(keep=FOREVER)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a source's topic more partitions. The next step records where they begin, as on a real cluster. Raises
+        ConfigError if the flow cannot read them: a key's rows would be in two tasks.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("orders")
+        >>> orders = flow.source("orders", value=fk.Json({"id": int}), metadata=["partition"])
+        >>> orders.sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.grow("orders", 2)
+        >>> app.send("orders", [{"id": 7}, {"id": 8}])
+        >>> app.run()
+        >>> sorted(row["partition"] for row in app.sinks["copies"].rows)
+        [0, 1]
+        """
+        self._cluster.grow(topic, partitions)
+        self._die(keep=FOREVER)
+
     def advance(self, duration: DurationLike) -> None:
         """Move the clock forward: "10s" or a timedelta. Timers that are due then fire in the next step.
 

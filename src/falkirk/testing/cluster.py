@@ -15,7 +15,7 @@ from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord
-from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
+from falkirk.runtime.layout.preflight import growing_of, matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.state import schema
 from falkirk.stream.dataflow.records import Headers
@@ -29,6 +29,7 @@ from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.group import Group
 from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.disk import Copies, Disk
+from falkirk.wording import counted
 
 BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
 """When a test begins, unless it says otherwise."""
@@ -100,6 +101,16 @@ class Cluster:
 
     def join(self, topic: str, partitions: int) -> None:
         """Make a topic that a pattern of the flow matches. Workers must restart, and then find it."""
+        self.counts[topic] = partitions
+        self.change(self.plan)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions. Workers must restart, and then read them. Raises ConfigError if the app cannot."""
+        if topic not in growing_of(self.plan) or partitions < self.counts[topic]:
+            raise ConfigError(
+                f"topic {topic!r} cannot have {counted(partitions, 'partition')} from now on",
+                hint="only topics of sources without a key, or with repartition=True, get more partitions",
+            )
         self.counts[topic] = partitions
         self.change(self.plan)
 

@@ -138,6 +138,22 @@ def test_silence_is_told_once_in_a_while_and_so_is_its_end(cluster: Cluster, cap
     assert end.startswith("broker:9092 answers again, after")
 
 
+def test_partitions_that_are_added_to_a_source_that_may_grow_are_told_and_a_broker_may_not_know_them_yet(
+    cluster: Cluster,
+) -> None:
+    over = TopicWatch(LAYOUT, cluster, growing={"bids", "of-another-cluster"})  # type: ignore[arg-type]
+    assert isinstance(cluster.answer, dict)
+    for partitions in (2, 1, 2):
+        cluster.answer["bids"] = TopicInfo("bids", "a", partitions)
+        look(over)
+    cluster.answer["bids"] = TopicInfo("bids", "a", 5)
+    with pytest.raises(OutgrownError, match="topic bids has 3 more partitions"):
+        look(over)
+    cluster.answer["bids"] = TopicInfo("bids", "z", 5)
+    with pytest.raises(SourceError, match="deleted and recreated"):
+        look(over)
+
+
 def test_a_topic_that_a_pattern_matches_is_told_once_the_cluster_describes_it(cluster: Cluster) -> None:
     over = TopicWatch(LAYOUT, cluster, [Pattern("bids.*")], "falkirk")  # type: ignore[arg-type]
     cluster.names = ["bids", "out", "falkirk.bids", "falkirk.app.bids", "__bids"]

@@ -99,7 +99,9 @@ def plan(
     found = changes(flow_plan, settings, topics, losing)
     if as_json:
         refused = None if found.refused is None else str(found.refused)
-        shown = {name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "left", "beside")}
+        shown = {
+            name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "grown", "left", "beside")
+        }
         click.echo(msgspec.json.format(msgspec.json.encode({**shown, "refused": refused}), indent=2))
     else:
         for line in _lines(found, settings.rebuild):
@@ -129,10 +131,12 @@ def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
             yield "  " + _signed(operator.fate, f"{operator.operator} {operator.state}{note}")
             if operator.before is not None:
                 yield f"      from {operator.before}"
-    if found.topics or found.left:
+    if found.topics or found.grown or found.left:
         yield ""
     for topic, partitions in found.topics.items():
         yield _signed("new", f"topic {topic}: {counted(partitions, 'partition')}")
+    for topic, more in found.grown.items():
+        yield _signed("new", f"topic {topic}: {counted(more, 'more partition')}, to be read from the first record")
     for topic in found.left:
         yield _signed("dropped", f"topic {topic}: no longer used; it stays, for you to delete")
     if found.beside is not None:

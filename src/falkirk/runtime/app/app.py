@@ -23,7 +23,7 @@ from falkirk.runtime.app.registries import meet_registries
 from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, is_recorded, keep
+from falkirk.runtime.layout.compatibility import check_stages, differ_in_partitions, differ_in_topics, is_recorded, keep
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.layout.preflight import Preflight, logs_of, parts, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
@@ -172,11 +172,12 @@ def _prepare(
         known = keep(record, found.past, plan.app, stages, kept, beside)
     finally:
         record.close()
-    if differ_in_topics(known.stages, stages):
-        # Another process has seen other topics: look again.
+    if differ_in_topics(known.stages, stages) or differ_in_partitions(known.topics, kept):
+        # Another process has seen other topics, or more partitions of them: look again.
         return _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=making)
     shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
-    tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
+    bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
+    tasks = lay_out(plan, settings, known.number, found.sizes, bound, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {
         o.topic for p in parts(plan) for o in p.outputs
     }
@@ -186,7 +187,6 @@ def _prepare(
     limits = {name: int(configs[name]["max.message.bytes"]) for name in written}
     accepts = {name: accepted(configs[name]) for name in written - own}
     epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
-    bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
     batches = bind(plan.batches, epochs, bound, accepts)
     fills = backfill_topic(settings.prefix, plan.app)
     filled = fills if fills in known.topics else None
@@ -249,17 +249,21 @@ def dated_by_writers(names: Collection[str], configs: Mapping[str, Mapping[str, 
 
 
 def _firsts(found: Preflight, counts: Mapping[str, int], topics: Topics) -> dict[str, tuple[int, ...]]:
-    """Where the partitions of sources began when the app first ran."""
+    """Where the partitions of sources began when the app first read them."""
     known = {} if found.past.layout is None else found.past.layout.topics
     sources = [name for name, role in found.roles.items() if role == "source"]
-    places = [TopicPartition(name, p) for name in sources if name not in known for p in range(counts[name])]
+    # What ran before this was recorded knows of none.
+    new = {name: range(_read_before(known.get(name)), counts[name]) for name in sources}
+    places = [TopicPartition(name, p) for name, some in new.items() for p in some]
     now = topics.offsets(places, "earliest") if places else {}
     return {
-        name: known[name].first
-        if name in known
-        else tuple(int(now[TopicPartition(name, p)]) for p in range(counts[name]))
-        for name in sources
+        name: (*(known[name].first if name in known else ()), *(int(now[TopicPartition(name, p)]) for p in some))
+        for name, some in new.items()
     }
+
+
+def _read_before(topic: layout.TopicRecord | None) -> int:
+    return 0 if topic is None else topic.partitions
 
 
 def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> None:

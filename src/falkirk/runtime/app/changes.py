@@ -67,6 +67,8 @@ class Changes:
     stages: tuple[StageChange, ...]
     topics: dict[str, int]
     """Those that would be made, with their partitions."""
+    grown: dict[str, int]
+    """How many more partitions sources have than when the app last looked."""
     left: tuple[str, ...]
     """Topics that the app has used, and would no longer use. They stay."""
     beside: BesideChange | None
@@ -78,7 +80,7 @@ class Changes:
     def any(self) -> bool:
         """Whether the layout would change."""
         fates = {s.fate for s in self.stages} | {o.fate for s in self.stages for o in s.operators}
-        return bool(fates - {"kept"} or self.topics or self.left or self.refused)
+        return bool(fates - {"kept"} or self.topics or self.grown or self.left or self.refused)
 
 
 def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[str] = ()) -> Changes:
@@ -107,7 +109,9 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     left = sorted(known.topics.keys() - found.roles.keys()) if known else []
     made = {name: partitions for name, (partitions, _) in sorted(found.missing.items())}
     beside = _beside(found, settings, topics)
-    return Changes(plan.app, known.number if known else 0, tuple(stages), made, tuple(left), beside, refused)
+    return Changes(
+        plan.app, known.number if known else 0, tuple(stages), made, dict(found.grown), tuple(left), beside, refused
+    )
 
 
 def _beside(found: Preflight, settings: Settings, topics: Topics) -> BesideChange | None:

@@ -15,7 +15,7 @@ ANOTHER_NAME = "give the flow another name"
 
 
 def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
-    """The inputs of the last step still exist: same topics, same partitions, except for topics that have joined. Raises
+    """The inputs of the last step still exist: same topics, same partitions, except for those that have joined. Raises
     SourceError."""
     own = {i.partition for i in task.inputs}
     now = own | {i.partition for i in task.shared}
@@ -25,7 +25,8 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
             f"task {task.task.id} read {gone.place.topic}[{gone.partition}], and does not read it now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
         )
-    if ends and (new := {i.partition for i in task.inputs if i.input.among is None} - ends.keys()):
+    fixed = {i.partition for i in task.inputs if i.input.among is None and not i.input.grows}
+    if ends and (new := fixed - ends.keys()):
         places = ", ".join(f"{p.place.topic}[{p.partition}]" for p in sorted(new))
         raise SourceError(
             f"task {task.task.id} has new input partitions: {places}",
@@ -60,9 +61,12 @@ def start_offsets(
             found[i.partition] = _still_there(i, behind[i.partition], topics, "the backfill read up to", ANOTHER_NAME)
             continue
         reset = (starts or {}).get(i.place.topic)
-        if i.input.kind == "source" and reset is not None and reset.id == i.partition.topic_id:
+        if i.input.kind == "source" and reset is not None and reset.chose(i.partition):
             offset = Offset(reset.offsets[i.place.partition])
             found[i.partition] = _still_there(i, offset, topics, "the app was reset to", "reset it again")
+            continue
+        if behind or (reset is not None and reset.id == i.partition.topic_id):  # it was added after that
+            found[i.partition] = topics.offsets([i.place], _joins_at(i))[i.place]
             continue
         if isinstance(i.input.start, Mapping):
             if i.place.partition in i.input.start:
@@ -78,13 +82,14 @@ def start_offsets(
 def joining_offsets(
     task: BoundTask, ends: Mapping[InputPartition, Offset], topics: Topics
 ) -> dict[InputPartition, Offset]:
-    """Where the partitions begin of topics that have joined the task's sources since its last step: where the flow says; if
-    that is "latest", at their first record, as all of it has come since the app began."""
-    found = {}
-    for i in (i for i in task.inputs if ends and i.partition not in ends):
-        at = i.input.start if isinstance(i.input.start, int) else "earliest"
-        found[i.partition] = topics.offsets([i.place], at)[i.place]
-    return found
+    """Where the partitions begin that have joined the task's sources since its last step, with their topic or after it: where
+    the flow says; if that is "latest", at their first record, as all of it has come since the app began."""
+    new = [i for i in task.inputs if ends and i.partition not in ends]
+    return {i.partition: topics.offsets([i.place], _joins_at(i))[i.place] for i in new}
+
+
+def _joins_at(i: BoundInput) -> str | int:
+    return i.input.start if isinstance(i.input.start, int) else "earliest"
 
 
 def ends_of(division: Division) -> dict[InputPartition, Offset]:

@@ -92,6 +92,12 @@ def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -
     return list(one) != list(other) and fixed(one) == fixed(other)
 
 
+def differ_in_partitions(one: Mapping[str, TopicRecord], other: Mapping[str, TopicRecord]) -> bool:
+    """Whether the sources that both have were seen with more partitions in one of them."""
+    sources = [name for name, topic in one.items() if topic.role == "source" and name in other]
+    return any(one[name].partitions != other[name].partitions for name in sources)
+
+
 def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Collection[str] = ()) -> list[Stage]:
     """The stages in the order in which their tasks are numbered, with their names and tables as in the layout. New ones come
     last. A stage with another name, because it begins to keep state, is found by what it reads. Operators `rebuilt` begin
@@ -120,12 +126,13 @@ def inputs_of(stage: Stage) -> tuple[str, ...]:
     return tuple(sorted(i.topic for i in stage.inputs))
 
 
-def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
+def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo], growing: Collection[str] = ()) -> None:
     """Every topic that progress or state refers to is the same, with as many partitions:
 
         found.id = known.id,  found.partitions = known.partitions        for what is read
-        found.partitions ≥ known.partitions                              for what is only written, and for steps: the
-                                                                         tasks of a new stage are about to be recorded
+        found.partitions ≥ known.partitions                              for what is only written, for sources `growing`,
+                                                                         and for steps: the tasks of a new stage are about
+                                                                         to be recorded
 
     Raises SourceError for an input, StateError for one of the app's own topics.
     """
@@ -153,12 +160,14 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
                 hint="give the flow another name to begin again on the new topic"
                 + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),
             )
-        if now.partitions != was.partitions and not (was.role == "steps" and now.partitions > was.partitions):
+        grows = was.role == "steps" or name in growing
+        if now.partitions != was.partitions and not (grows and now.partitions > was.partitions):
             raise error(
                 f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
                 "so its keys are in other places now",
                 where=_where(known, name),
-                hint="partitions cannot be taken away again; give the flow another name to begin again on all of them",
+                hint="partitions cannot be taken away again; give the flow another name to begin again on all of them. A "
+                "source without a key, or with repartition=True, takes up new partitions by itself",
             )
 
 

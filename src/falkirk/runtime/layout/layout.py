@@ -30,6 +30,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from falkirk.checkpoint.ids import InputPartition
 from falkirk.checkpoint.regimes import RECORDED, Recovery
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
@@ -146,6 +147,10 @@ class Start(msgspec.Struct, frozen=True):
     """Of the topic."""
     offsets: tuple[int, ...]
     """By partition."""
+
+    def chose(self, partition: InputPartition) -> bool:
+        """Whether the reset has said where this one begins: it is of the same topic, and existed by then."""
+        return self.id == partition.topic_id and partition.partition < len(self.offsets)
 
 
 class Begins(msgspec.Struct, frozen=True):

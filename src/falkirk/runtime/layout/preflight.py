@@ -42,6 +42,8 @@ class Preflight:
     """What is recorded of the app."""
     roles: Mapping[str, layout.Role]
     """The flow's topics."""
+    grown: Mapping[str, int]
+    """Partitions that sources have beyond those in the layout."""
     counts: Mapping[str, int]
     """For existing ones, the partitions that the app knows."""
     missing: Mapping[str, tuple[int, Mapping[str, str]]]
@@ -76,16 +78,20 @@ def preflight(
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
         roles[fills] = "epochs"
-    found = topics.describe(roles)
+    found, growing = topics.describe(roles), growing_of(plan)
     if known is not None:
         found |= topics.sought(known.topics.keys() - found.keys(), patience=5.0)
-        check_topics(known, found)
+        # Partitions are never taken away: a broker that shows fewer has not heard of the last ones yet.
+        least = {t: known.topics[t].partitions for t in growing & known.topics.keys() & found.keys()}
+        found |= topics.with_partitions({t: n for t, n in least.items() if found[t].partitions < n})
+        check_topics(known, found, growing)
     check_sources(plan, found, topics)
     check_sinks(plan, found, topics)
     counts = {name: info.partitions for name, info in found.items() if name in roles}
     if known is not None:
         # A sink whose topic got more partitions is written as before: a key's records must not be in two of them.
-        counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
+        fixed = counts.keys() & known.topics.keys() - growing
+        counts |= {name: known.topics[name].partitions for name in fixed}
     were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
     configs = topics.configs(
         {i.topic for p in parts(plan) for i in p.inputs if i.kind == "source" and i.topic in found}
@@ -95,7 +101,18 @@ def preflight(
     if fills in roles and fills not in counts:
         made = {name: partitions for name, (partitions, _) in missing.items()}
         missing[fills] = (1 + result_partitions(plan, {**counts, **made}), LOG)
-    return Preflight(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes, known, past.next))
+    grown = {} if known is None else {t: counts[t] - known.topics[t].partitions for t in growing & known.topics.keys()}
+    grown = {topic: more for topic, more in sorted(grown.items()) if more}
+    return Preflight(
+        plan, past, roles, grown, counts, missing, sizes, stage_records(plan.stages, sizes, known, past.next)
+    )
+
+
+def growing_of(plan: Plan) -> set[str]:
+    """The topics that may get more partitions: all that read them are streams, and say so."""
+    read = [i for stage in plan.stages for i in stage.inputs]
+    fixed = {i.topic for i in read if not i.grows} | {i.topic for batch in plan.batches for i in batch.inputs}
+    return {i.topic for i in read} - fixed - {table.source.topic for table in plan.shared}
 
 
 def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:

@@ -61,7 +61,7 @@ def _beginning(
     place, start = at.place, i.start
     if i.kind == "edge":
         return Offset(0)
-    if reset is not None and reset.id == at.topic_id:
+    if reset is not None and reset.chose(at):
         return Offset(reset.offsets[place.partition])
     if isinstance(start, Mapping) and place.partition in start:
         return Offset(start[place.partition])

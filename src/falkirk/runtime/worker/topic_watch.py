@@ -5,14 +5,17 @@ to one worker, the owner of task 0. It records a layout with the new topics; the
 
 Nothing else would report it: a reader that is assigned partitions 0 and 1 knows nothing of a new partition 2. If its topic is
 deleted and made again, it continues at its old offset, past the first records of the new topic.
+
+More partitions of a source whose rows need not stay together join as topics do. Else they stop the app.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 
@@ -38,10 +41,12 @@ AGAIN = 30.0
 """Seconds until a missing answer is reported again."""
 
 
-def topic_watches(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str) -> list[TopicWatch]:
+def topic_watches(
+    layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str, growing: Collection[str] = ()
+) -> list[TopicWatch]:
     """One for each cluster that an app's topics are in, so that none waits for another."""
     clusters = sorted({"", *map(cluster_of, layout.topics)})
-    return [TopicWatch(layout, topics, [p for p in patterns if p.cluster == c], prefix, c) for c in clusters]
+    return [TopicWatch(layout, topics, [p for p in patterns if p.cluster == c], prefix, c, growing) for c in clusters]
 
 
 class TopicWatch:
@@ -55,11 +60,13 @@ class TopicWatch:
         patterns: Sequence[Pattern] = (),
         prefix: str = "",
         cluster: str = "",
+        growing: Collection[str] = (),
     ) -> None:
+        """`growing`: the topics that may get more partitions."""
         here = {name: topic for name, topic in layout.topics.items() if cluster_of(name) == cluster}
         self._layout, self._topics = msgspec.structs.replace(layout, topics=here), topics
         self._cluster, self._there = cluster, topics.of(cluster) if cluster else topics
-        self._patterns, self._prefix = patterns, prefix
+        self._patterns, self._prefix, self._growing = patterns, prefix, here.keys() & set(growing)
         self._names: PendingAnswer[list[str]] | None = None
         self._names_at = time.monotonic()
         """When all names were last listed; the layout was made from those shortly before."""
@@ -75,7 +82,8 @@ class TopicWatch:
 
     def tick(self, leads: bool = True, newest: int = 0) -> None:
         """Process the answer, or ask again. `leads`: whether this worker owns task 0; `newest`: the number of the newest
-        layout. Raises SourceError and StateError if topics have changed, and OutgrownError if a pattern matches another."""
+        layout. Raises SourceError and StateError if topics have changed, and OutgrownError if a pattern matches another
+        or a topic has more partitions that the app can read."""
         now = time.monotonic()
         if self._patterns and self._names is None and self._looks(leads, newest, now):
             self._names, self._names_at = self._there.ask_names(), now
@@ -106,13 +114,21 @@ class TopicWatch:
 
     def _compare(self, found: dict[str, TopicInfo]) -> None:
         # A broker that has just started may not know all topics yet: missing ones are looked for twice.
-        missing = self._layout.topics.keys() - found.keys()
+        known = self._layout.topics
+        missing = known.keys() - found.keys()
         for name in missing - self._missed:
-            was = self._layout.topics[name]
-            found[name] = TopicInfo(name, was.id, was.partitions)
+            found[name] = TopicInfo(name, known[name].id, known[name].partitions)
         self._missed = missing
-        check_topics(self._layout, found)
+        for name in self._growing & found.keys():  # nor may it know all partitions, of which none is ever taken away
+            if found[name].partitions < known[name].partitions:
+                found[name] = replace(found[name], partitions=known[name].partitions)
+        check_topics(self._layout, found, self._growing)
         check_alone(self._layout, found)
+        for name in sorted(self._growing):
+            if (more := found[name].partitions - known[name].partitions) > 0:
+                raise OutgrownError(
+                    f"topic {name} has {counted(more, 'more partition')}", where=f"app {self._layout.app}"
+                )
         if new := sorted(found.keys() & self._coming):
             raise OutgrownError(
                 f"{counted(len(new), 'more topic')} match: {', '.join(new)}", where=f"app {self._layout.app}"

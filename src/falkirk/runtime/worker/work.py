@@ -171,7 +171,9 @@ class Reporter:
             expected=0.0 if taken is None else round(taken.expected.total, 3),
             done=task.rebuilt[0] if rebuilds else 0,
             total=task.rebuilt[1] if rebuilds else 0,
-            places=tuple(i.place for i in inputs) if any(i.input.among is not None for i in inputs) else (),
+            places=tuple(i.place for i in inputs)
+            if any(i.input.among is not None or i.input.grows for i in inputs)
+            else (),
         )
 
     def _taken_over(self, owned: Owned) -> TaskReport:

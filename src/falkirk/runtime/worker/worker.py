@@ -26,7 +26,7 @@ from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.host.clock import timekeeper
 from falkirk.runtime.host.identity import Identity
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import patterns_of
+from falkirk.runtime.layout.preflight import growing_of, patterns_of
 from falkirk.runtime.messages.parts import stop_part
 from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
@@ -84,7 +84,8 @@ class Worker:
         self._publisher = Publisher(app, cluster, settings.databases)
         self._inputs = open_inputs(app, settings, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
-        self._topic_watches = topic_watches(app.recorded, topics, patterns, settings.prefix)
+        growing = growing_of(app.plan)
+        self._topic_watches = topic_watches(app.recorded, topics, patterns, settings.prefix, growing)
         self.outgrown: OutgrownError | None = None
         """Why it left before it was told to."""
         self._requests = RequestListener(cluster, app.control)

@@ -42,6 +42,8 @@ class Input:
     """The topics of its source, if there can be several. More topics can appear while the app runs."""
     loose: bool = False
     """Whether rows of one key need not be in one task. Its partitions then go to the stage's tasks round-robin."""
+    grows: bool = False
+    """Whether its topic may get more partitions while the app runs, or between two runs."""
     dated: bool = False
     """Whether its rows have the time of a column, and not that of their records."""
     made: Made | None = None

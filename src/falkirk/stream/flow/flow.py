@@ -203,7 +203,7 @@ class Flow:
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
             topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=checked_start(start, where),
             metadata=columns, time=time, lateness=lateness, checked=spelt is not None and not repartition,
-            on_error=checked_on_error(on_error, where),
+            spread=spelt is None or repartition, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream

@@ -236,10 +236,20 @@ class Topics:
             # Somebody else was first: whether it has enough now is seen below.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise in_words(error, f"topic {name}") from error
-        _wait(
-            lambda: [] if self.shown([name])[name].partitions >= partitions else [name],
-            "partitions were added to {!r}, but the cluster does not show them",
-        )
+        self.with_partitions({name: partitions})
+
+    def with_partitions(self, least: Mapping[str, int]) -> dict[str, TopicInfo]:
+        """Topics that have at least so many partitions, though a broker may not show the last ones yet. Raises ClusterError
+        if none shows them."""
+        found = dict[str, TopicInfo]()
+
+        def behind() -> list[str]:
+            found.update(self.shown(least))
+            return [name for name, count in least.items() if found[name].partitions < count]
+
+        if least:
+            _wait(behind, "partitions were added to {!r}, but the cluster does not show them")
+        return found
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of topics that exist, even if the broker that is asked does not know a new one yet."""

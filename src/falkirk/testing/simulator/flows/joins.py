@@ -1,7 +1,8 @@
-"""An application that reads the topics that a pattern matches. One of them is created while it runs, and its workers restart.
+"""An application whose source has more to read while it runs: a topic that its pattern matches, or partitions of its topic.
 
 before the change   the workers read `orders-eu`
-after it            they find `orders-us` too. A step records where it begins, and then they read both
+after it            they find `orders-us` too, or as many partitions again. They restart. A step records where these begin,
+                    and then they read all
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from falkirk.checkpoint.ids import TopicPartition
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
@@ -42,38 +44,56 @@ class Joins(Flowing):
     """The application. Each topic has `inputs` records."""
 
     tasks: int = 1
+    grows: bool = False
+    """Whether there are more partitions, and not another topic."""
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics that there are at first."""
         flow = Flow("app", regime=self.regime)
-        orders = flow.source("orders", topic=Pattern("orders-.*"), value=Json({"id": Int64}), metadata=["topic"])
+        orders = flow.source(
+            "orders", topic=HERE if self.grows else Pattern("orders-.*"), value=Json({"id": Int64}), metadata=["topic"]
+        )
         orders.sink(COPIES, value=Json())
         self.begin(Cluster(flow.plan(), {HERE: self.tasks}), broker)
-        self._order(HERE)
+        self._order(self._first)
 
     def changed(self, world: World) -> None:
-        """The other topic joins, once."""
+        """The others join, once."""
         if not self.earlier:
             number = self.cluster.tasks[0].task.layout
             self.earlier = {number: (self.cluster.tasks, self.cluster.layout)}
-            self.cluster.join(JOINS, self.tasks)
-            self._order(JOINS)
+            if self.grows:
+                self.cluster.grow(HERE, 2 * self.tasks)
+            else:
+                self.cluster.join(JOINS, self.tasks)
+            self._order(self._others)
 
-    def _order(self, topic: str) -> None:
-        for partition in self.cluster.broker.partitions(topic):
+    @property
+    def _first(self) -> list[TopicPartition]:
+        return [TopicPartition(HERE, p) for p in range(self.tasks)]
+
+    @property
+    def _others(self) -> list[TopicPartition]:
+        if self.grows:
+            return [TopicPartition(HERE, self.tasks + p) for p in range(self.tasks)]
+        return [TopicPartition(JOINS, p) for p in range(self.tasks)]
+
+    def _order(self, places: list[TopicPartition]) -> None:
+        for place in places:
             for i in range(self.inputs):
-                partition.append(None, json.dumps({"id": 100 * partition.name.partition + i}).encode(), 0, None)
+                value = json.dumps({"id": 100 * place.partition + i}).encode()
+                self.cluster.broker[place].append(None, value, 0, None)
 
     def says(self, t: int) -> str:
         """The topic that task t writes to."""
         return COPIES
 
     def holds(self, world: World, *, ended: bool) -> None:
-        """In the end, the sink has each record of each topic once. Raises Broken."""
+        """In the end, the sink has each record of each partition once. Raises Broken."""
         if not ended:
             return
-        topics = [HERE, JOINS] if self.earlier else [HERE]
-        due = Counter((topic, 100 * p + i) for topic in topics for p in range(self.tasks) for i in range(self.inputs))
+        places = [*self._first, *(self._others if self.earlier else [])]
+        due = Counter((place.topic, 100 * place.partition + i) for place in places for i in range(self.inputs))
         found = Counter[tuple[str, int]]()
         for partition in world.broker.partitions(COPIES):
             for entry in partition.committed(0, partition.end, trimmed=True)[0]:
