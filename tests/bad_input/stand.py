@@ -49,12 +49,20 @@ class Stand:
         self.name = f"{prefix}app"
         self.settings = Settings(brokers, str(folder / "state"), session_timeout_ms=6000)
         self.admin = AdminClient({"bootstrap.servers": brokers})
-        self.producer = Producer(
-            {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 1, "enable.idempotence": True}
-        )
+        self.producer = self._new_producer()
         self.sent = 0
         self._random = random.Random(prefix)
         self._going: list[Going] = []
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self.brokers,
+                "partitioner": "murmur2_random",
+                "linger.ms": 1,
+                "enable.idempotence": True,
+            }
+        )
 
     def close(self) -> None:
         """Let nothing run on."""
@@ -83,9 +91,13 @@ class Stand:
         self.admin.incremental_alter_configs([asked])[asked].result()
 
     def grow(self, partitions: int, name: str = "bids") -> None:
-        """Add partitions to a topic."""
+        """Add partitions to a topic, which what is sent from now on goes to as well."""
         whole = self.prefix + name
         self.admin.create_partitions([NewPartitions(whole, partitions)])[whole].result()
+        deadline = time.monotonic() + 10
+        while self.partitions(whole) < partitions and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.producer = self._new_producer()  # the old one would hear of them in some minutes
 
     def trim(self, offset: int, partition: int = 0, name: str = "bids") -> None:
         """What retention does: delete the records below an offset."""

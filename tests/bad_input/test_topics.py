@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections import Counter
 
 import pytest
+from tests.bad_input.commands import screen
 from tests.bad_input.stand import Stand, flow_file
 
 import falkirk as fk
@@ -118,10 +120,14 @@ def test_partitions_that_are_added_to_a_source_whose_rows_need_not_stay_together
     stand.grow(5)
     stand.bids(50)
     stand.settle()
+    assert "3 more partitions: the tasks are handed over" in going.said.read_text()
+    assert {seen.tp.partition for seen in stand.read(f"{stand.prefix}bids")} == {0, 1, 2, 3, 4}
     going.kill()
     stand.bids(50)
     stand.grow(6)
     stand.bids(50)
+    planned = screen([sys.executable, "-m", "falkirk", "plan", stand.target(flow), "--brokers", stand.brokers], 60)
+    assert f"+ topic {stand.prefix}bids: 1 more partition, to be read from the first record" in planned.text
     going = stand.start(flow, "--workers", "2")
     stand.settle()
     assert going.leave().code == 0

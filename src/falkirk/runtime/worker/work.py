@@ -78,7 +78,7 @@ def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -
         now = read_layout(control)
     if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
         raise why
-    logger.info("%s: the tasks are handed over after their last steps, and then taken over again", why.what)
+    logger.warning("%s: the tasks are handed over after their last steps, and then taken over again", why.what)
     return prepare(app.plan, settings, topics)
 
 

@@ -100,10 +100,6 @@ class Graph:
                 waiting += operator.inputs
         return [o for o in self.operators if o in found]
 
-    def consumers(self, operator: Operator) -> Sequence[Operator]:
-        """The operators that read this one, in the order of definition."""
-        return [o for o in self.operators if operator in o.inputs]
-
 
 def connected(operators: Sequence[Operator], together: Callable[[Operator, Operator], bool]) -> list[list[Operator]]:
     """Groups of operators. Operators and groups are in the order of definition. An operator shares a group with each of its
