@@ -11,7 +11,7 @@ import falkirk as fk
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
-from falkirk.errors import ConfigError, DefinitionError, SourceError
+from falkirk.errors import ConfigError, DefinitionError, SourceError, StateError
 from falkirk.runtime.app.starts import joining_offsets
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.testing.dying import step_dying
@@ -246,6 +246,21 @@ def test_partitions_that_are_added_go_round_the_tasks_through_a_lost_host(regime
     app.run()
     sums = {row["id"]: row["n"] for row in app.sinks["sums"].table.values()}
     assert sums == {i: 10 + (i < 4) for i in range(50)}
+
+
+def test_a_source_whose_keys_count_from_now_on_cannot_have_got_more_partitions() -> None:
+    def flow(**options: Any) -> fk.Flow:
+        flow = fk.Flow("copy")
+        flow.source("orders", value=ORDER, **options).sink("copies", value=fk.Json())
+        return flow
+
+    app = fk.testing.App(flow(), partitions=2)
+    app.run()
+    app.change(flow(key="id"))
+    app.change(flow())
+    app.grow("orders", 3)
+    with pytest.raises(StateError, match="stage 'orders' has 2 tasks and would have 3"):
+        app.change(flow(key="id"))
 
 
 def test_a_topic_whose_keys_must_stay_where_they_are_gets_no_more_partitions() -> None:

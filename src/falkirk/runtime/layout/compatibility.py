@@ -210,6 +210,13 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
 def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
     """What prevents a stage from continuing, apart from its state's schema."""
     where = f"stage {now.id}"
+    if was.tasks != now.tasks:
+        yield StateError(
+            f"stage {now.id!r} has {counted(was.tasks, 'task')} and would have {now.tasks}: its sources have got more "
+            "partitions, and their keys count now",
+            where=where,
+            hint="leave the sources without a key, or with repartition=True, as they were; or give the flow another name",
+        )
     if set(was.inputs) != set(now.inputs):
         gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs) - set(now.several)
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
