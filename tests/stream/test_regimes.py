@@ -23,7 +23,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError, DivergenceError
 from falkirk.runtime.layout.compatibility import stage_records
-from falkirk.runtime.layout.preflight import logs_of
+from falkirk.runtime.layout.wanted_topics import logs_of
 from falkirk.stream.definition.regimes import Checkpoint, Regime
 from falkirk.stream.flow.explain import explain
 from falkirk.testing.simulator.explore import attempt, crashes, moves, pauses, sample

@@ -15,7 +15,8 @@ from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord
-from falkirk.runtime.layout.preflight import growing_of, matched, parts, topics_to_make
+from falkirk.runtime.layout.preflight import growing_of, matched
+from falkirk.runtime.layout.wanted_topics import topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.state import schema
 from falkirk.stream.dataflow.records import Headers
@@ -149,7 +150,7 @@ class Cluster:
         self.layout = Layout(self.counts, tasks=sizes)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
         self.tasks = lay_out(plan, SETTINGS, number, sizes, infos, self.shadows)
-        sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
+        sinks = {o.topic for part in plan.parts for o in part.outputs if o.kind == "sink"}
         self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
         for name, count in {**self.counts, steps_topic(SETTINGS.prefix, plan.app): len(self.tasks)}.items():
             self.broker.create(name, count)
@@ -203,8 +204,8 @@ def _counts(
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The partitions of each topic and the tasks of each stage, if some are already known. Raises ConfigError and
     SourceError."""
-    read = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
-    read |= {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
+    read = {i.topic for part in plan.parts for i in part.inputs if i.kind == "source"}
+    read |= {table.source.topic for table in plan.shared} - {o.topic for part in plan.parts for o in part.outputs}
     if isinstance(partitions, Mapping) and not known and (unknown := sorted(partitions.keys() - read)):
         raise ConfigError(f"the flow reads no topic {unknown[0]!r}", hint=f"it reads {', '.join(sorted(read))}")
     if unmatched := [i for stage in plan.stages for i in stage.inputs if not i.resolved]:

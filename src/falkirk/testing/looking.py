@@ -10,7 +10,6 @@ import msgspec
 import polars as pl
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.runtime.layout.preflight import parts
 from falkirk.state.codec import prefix_end
 from falkirk.stream.access.endpoints import View
 from falkirk.stream.access.stored_state import table_of
@@ -99,7 +98,7 @@ class Looking:
         return [*(view.topic for view in self._sinks.values()), *self._outlets, *self._letters()]
 
     def _letters(self) -> list[str]:
-        return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})
+        return sorted({o.topic for part in self._plan.parts for o in part.outputs if o.kind == "dead_letters"})
 
     def _look(self) -> None:
         """Take in what has been committed to sinks and dead letters."""

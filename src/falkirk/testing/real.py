@@ -25,7 +25,7 @@ from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.sources import with_stand_ins
 from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import matched, parts
+from falkirk.runtime.layout.preflight import matched
 from falkirk.runtime.processes.draining import Following
 from falkirk.runtime.worker.work import work
 from falkirk.stream.access.endpoints import views_of
@@ -61,7 +61,7 @@ def run(
     read = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
     read |= {table.source.topic for table in plan.shared}
     counts = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in read}
-    topics.delete(sorted({name_of(t) for t in read} | {o.topic for part in parts(plan) for o in part.outputs}))
+    topics.delete(sorted({name_of(t) for t in read} | {o.topic for part in plan.parts for o in part.outputs}))
     for topic, count in counts.items():
         topics.create(name_of(topic), count, -1, FOREVER)  # records of a test may have any age
     _write(settings.cluster(), plan, inputs, counts)
@@ -86,7 +86,7 @@ def _write(cluster: Cluster, plan: Plan, inputs: Mapping[str, Rows], counts: Map
 
 def _written(plan: Plan, settings: Settings, topics: Topics) -> Result:
     views = {view.name: view for view in views_of(plan) if view.kind == "sink"}
-    letters = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "dead_letters"}
+    letters = {o.topic for part in plan.parts for o in part.outputs if o.kind == "dead_letters"}
     infos = topics.describe([*(view.topic for view in views.values()), *letters])
 
     def all_of(topic: str) -> list[Message]:

@@ -25,7 +25,8 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import check_stages, differ_in_partitions, differ_in_topics, is_recorded, keep
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
-from falkirk.runtime.layout.preflight import Preflight, logs_of, parts, preflight
+from falkirk.runtime.layout.preflight import Preflight, preflight
+from falkirk.runtime.layout.wanted_topics import logs_of
 from falkirk.runtime.rebuild.checks import check_rebuilds
 from falkirk.runtime.rebuild.shadows import with_shadows
 from falkirk.stream.dataflow.topics import Accepts, Input, Layout
@@ -179,7 +180,7 @@ def _prepare(
     bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
     tasks = lay_out(plan, settings, known.number, found.sizes, bound, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {
-        o.topic for p in parts(plan) for o in p.outputs
+        o.topic for p in plan.parts for o in p.outputs
     }
     own = {name for name, role in roles.items() if role in OWN_LOGS} | {control}
     configs = topics.configs(written | own)

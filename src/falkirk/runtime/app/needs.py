@@ -20,7 +20,8 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.client.config import READER, SOURCE
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import made_topics, others, parts, preflight
+from falkirk.runtime.layout.preflight import others, preflight
+from falkirk.runtime.layout.wanted_topics import made_topics
 from falkirk.stream.definition.names import control_topic, drivers, own_topics
 from falkirk.stream.stages.plan import Plan
 
@@ -70,12 +71,12 @@ def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: b
 def rights(plan: Plan, settings: Settings, *, serve: bool = False) -> list[Right]:
     """What the app's user needs, if all topics exist. `serve`: and gateways give the records of sinks to subscribers."""
     own = own_topics(settings.prefix, plan.app)
-    read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
-    written = {o.topic for part in parts(plan) for o in part.outputs}
+    read = {i.topic for part in plan.parts for i in part.inputs} | {table.source.topic for table in plan.shared}
+    written = {o.topic for part in plan.parts for o in part.outputs}
     again = {o.topic for batch in plan.batches for o in batch.outputs if o.kind == "sink"}
-    sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink" and o.outlet is None}
+    sinks = {o.topic for part in plan.parts for o in part.outputs if o.kind == "sink" and o.outlet is None}
     # Gateways have the app's user, too.
-    answers = {o.topic for part in parts(plan) for o in part.outputs if o.answers is not None}
+    answers = {o.topic for part in plan.parts for o in part.outputs if o.answers is not None}
     read, written = read | answers, written | made_topics(plan).keys()
     served = sinks - read if serve else set()
     found = [

@@ -20,8 +20,9 @@ from falkirk.runtime.app.app import App, BoundTask, Until, prepare, prepared
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import check_stages
 from falkirk.runtime.layout.layout import LayoutRecord, Start
-from falkirk.runtime.layout.preflight import Preflight, preflight, stage_size
+from falkirk.runtime.layout.preflight import Preflight, preflight
 from falkirk.runtime.layout.progress import last_records, last_step
+from falkirk.runtime.layout.wanted_topics import stage_size
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.runtime.rebuild.checks import check_rebuilds, check_stage
 from falkirk.runtime.rebuild.shadows import identity_of

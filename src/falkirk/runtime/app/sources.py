@@ -13,7 +13,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import others, parts, roles_of
+from falkirk.runtime.layout.preflight import others, roles_of
 from falkirk.stream.stages.plan import Plan
 
 PARTITIONS = 4
@@ -41,8 +41,8 @@ def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
 def missing_sources(plan: Plan, topics: Topics) -> dict[str, dict[str, str]]:
     """The topics that the flow reads and that do not exist: the settings of each, by its address. The app itself creates a
     table that it writes, and the topic of an HTTP source; a pattern names no topic."""
-    tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
-    read = (i for part in parts(plan) for i in part.inputs if i.kind == "source" and i.made is None)
+    tables = {table.source.topic for table in plan.shared} - {o.topic for part in plan.parts for o in part.outputs}
+    read = (i for part in plan.parts for i in part.inputs if i.kind == "source" and i.made is None)
     wanted = {i.topic for i in read if i.resolved} | tables
     missing = sorted(wanted - topics.describe(wanted).keys())
     return {topic: {"cleanup.policy": "compact"} if topic in tables else {} for topic in missing}

@@ -13,7 +13,6 @@ from falkirk.connectors.kafka.client.config import logger
 from falkirk.durations import duration_text
 from falkirk.errors import ClusterError
 from falkirk.runtime.host.clock import WallClock
-from falkirk.runtime.layout.preflight import parts
 from falkirk.stream.dataflow.topics import Input
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
@@ -32,7 +31,7 @@ def expired(plan: Plan, topics: Topics, now: int) -> list[str]:
 
     Sources with `time=` are left out: their results carry event times, which only their records tell.
     """
-    sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
+    sinks = {o.topic for part in plan.parts for o in part.outputs if o.kind == "sink"}
     configs = topics.configs(topics.describe(sinks))
     limits = {topic: found for topic in sorted(configs) if (found := retention(configs[topic])) is not None}
     said = []
@@ -72,7 +71,7 @@ def sources_of(plan: Plan, topic: str) -> Iterator[Input]:
     seen, waiting = {topic}, [topic]
     while waiting:
         found = waiting.pop()
-        for part in parts(plan):
+        for part in plan.parts:
             if all(output.topic != found for output in part.outputs):
                 continue
             for i in part.inputs:

@@ -27,7 +27,6 @@ from falkirk.runtime.epochs.backfill_binding import bind_backfill
 from falkirk.runtime.epochs.driver import Compute, Driver, Tell
 from falkirk.runtime.host.identity import fresh_nonce, host_name
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import parts
 from falkirk.stream.backfill import History
 from falkirk.stream.definition.names import BACKFILL
 from falkirk.stream.stages.plan import Plan
@@ -136,7 +135,7 @@ def check_fresh(app: App, settings: Settings) -> None:
 
 def check_sources(app: App, topics: Topics) -> None:
     """No source is compacted: if a Spark task fails, what it reads again would differ. Raises SourceError."""
-    sources = {i.topic for part in parts(app.plan) for i in part.inputs if i.kind == "source"}
+    sources = {i.topic for part in app.plan.parts for i in part.inputs if i.kind == "source"}
     for topic, config in topics.configs(sources).items():
         if "compact" in config.get("cleanup.policy", ""):
             raise SourceError(

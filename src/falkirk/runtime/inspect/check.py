@@ -33,7 +33,8 @@ from falkirk.runtime.app.warnings import expired, one_task
 from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import peek
-from falkirk.runtime.layout.preflight import HOW, Preflight, made_topics, others, parts, preflight, resolved
+from falkirk.runtime.layout.preflight import HOW, Preflight, others, preflight, resolved
+from falkirk.runtime.layout.wanted_topics import made_topics
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
 from falkirk.stream.definition.names import control_topic, steps_topic
@@ -91,9 +92,9 @@ def tried(what: str, trial: Callable[[], str]) -> Generator[Finding, None, bool]
 def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[Finding]:
     plan = resolved(plan, settings, topics)
     views = [view for view in views_of(plan) if view.kind in ("source", "table")]
-    read = dict.fromkeys(i.topic for part in parts(plan) for i in part.inputs if i.kind == "source")
+    read = dict.fromkeys(i.topic for part in plan.parts for i in part.inputs if i.kind == "source")
     read |= dict.fromkeys(table.source.topic for table in plan.shared)
-    made = {o.topic for part in parts(plan) for o in part.outputs}
+    made = {o.topic for part in plan.parts for o in part.outputs}
     for view in filter(None, (view_of(views, topic) for topic in read)):
         if view.kind == "table" and view.topic in made and not topics.describe([view.topic]):
             yield Finding(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.admin.described import TopicInfo
-from falkirk.connectors.kafka.admin.topic_settings import COMPACTED, FOREVER, LOG, TABLE, any_date
+from falkirk.connectors.kafka.admin.topic_settings import LOG, any_date
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ClusterError, SourceError
@@ -16,20 +15,16 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
+from falkirk.runtime.layout.wanted_topics import logs_of, result_partitions, room_for, topics_to_make
 from falkirk.stream.access.endpoints import views_of
-from falkirk.stream.batch import BatchStage
-from falkirk.stream.dataflow.topics import Input, Made
-from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, log_topic, steps_topic
+from falkirk.stream.dataflow.topics import Input
+from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
-from falkirk.stream.stages.plan import Plan, Stage, recovery_of
+from falkirk.stream.stages.plan import Plan, Stage
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
 """What to do about a missing source topic."""
-
-
-USUAL = 1_048_588
-"""Bytes of the largest record that a topic accepts, if nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +88,7 @@ def preflight(
         fixed = counts.keys() & known.topics.keys() - growing
         counts |= {name: known.topics[name].partitions for name in fixed}
     were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
-    configs = topics.configs(
-        {i.topic for p in parts(plan) for i in p.inputs if i.kind == "source" and i.topic in found}
-    )
+    configs = topics.configs({i.topic for p in plan.parts for i in p.inputs if i.kind == "source" and i.topic in found})
     ours = next((config for name, config in configs.items() if not cluster_of(name)), {})
     sizes, missing = topics_to_make(plan, settings, counts, room_for(configs), were, any_date(ours))
     if fills in roles and fills not in counts:
@@ -148,21 +141,16 @@ def patterns_of(stage: Stage) -> dict[str, Pattern]:
     return {i.id: i.among for i in stage.inputs if isinstance(i.among, Pattern)}
 
 
-def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
-    """All parts of a flow, streaming or batch."""
-    return (*plan.stages, *plan.batches)
-
-
 def others(plan: Plan) -> list[str]:
     """The clusters that the flow reads from, beside the app's own."""
-    read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
+    read = {i.topic for part in plan.parts for i in part.inputs} | {table.source.topic for table in plan.shared}
     return sorted({cluster_of(topic) for topic in read} - {""})
 
 
 def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
     """The topics of a flow, and the role of each; reading a topic counts for more than also writing it."""
-    roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
-    roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
+    roles: dict[str, layout.Role] = {o.topic: o.kind for part in plan.parts for o in part.outputs}
+    roles |= {i.topic: i.kind for part in plan.parts for i in part.inputs}
     roles |= {table.source.topic: "source" for table in plan.shared}
     for stage in plan.stages:
         for topic in logs_of(stage, plan.app, settings.prefix):
@@ -171,101 +159,10 @@ def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
     return {**roles, steps_topic(settings.prefix, plan.app): "steps"} if plan.stages else roles
 
 
-def logs_of(stage: Stage, app: str, prefix: str) -> list[str]:
-    """The topics that its regime needs."""
-    return [log_topic(prefix, app, kind, stage.id) for kind in recovery_of(stage).needs]
-
-
-def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
-    """The settings of topics that hold the sources' data in another form, by the sources' settings: a record as large as its
-    source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
-    largest = max((int(config["max.message.bytes"]) for config in configs.values()), default=USUAL)
-    return {"max.message.bytes": str(2 * largest)}
-
-
-def topics_to_make(
-    plan: Plan,
-    settings: Settings,
-    have: Mapping[str, int],
-    room: Mapping[str, str],
-    were: Mapping[str, int] | None = None,
-    dated: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
-    """The number of tasks of each stage; and the missing topics, with their partitions and settings. `were`: the earlier
-    numbers of tasks; `dated`: settings with which a topic accepts records of any date."""
-    counts, missing = dict(have), {}
-
-    def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
-        if name not in counts:
-            counts[name] = partitions
-            missing[name] = (partitions, config)
-
-    sizes: dict[str, int] = {}
-    writers = {output.topic: stage.id for stage in plan.stages for output in stage.outputs}
-    read = {i.topic for stage in plan.stages for i in stage.inputs}
-    for topic, made in made_topics(plan).items():
-        want(topic, made.partitions, {**room, **made.config})
-    for stage in plan.stages:
-        # All edges into a stage have the same number of partitions, however many tasks write them.
-        edges = [i.topic for i in stage.inputs if i.kind == "edge"]
-        known = [counts[topic] for topic in edges if topic in counts]
-        for topic in edges:
-            want(topic, known[0] if known else max(sizes[writers[each]] for each in edges), {**LOG, **room})
-        sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
-        for output in stage.outputs:
-            if output.kind == "edge" and output.topic in read:
-                continue  # whoever reads it decides
-            kind = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
-            want(output.topic, 1 if output.kind == "dead_letters" else size, {**kind, **(output.answers or {})})
-        for topic in logs_of(stage, plan.app, settings.prefix):
-            want(topic, size, {**COMPACTED, **room})
-    for batch in plan.batches:
-        size = max(counts[i.topic] for i in batch.inputs)
-        for output in batch.outputs:
-            letters = output.kind == "dead_letters"
-            table = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
-            want(output.topic, 1 if letters else size, {**({**FOREVER, **room} if letters else table), **dated})
-        results = max(counts[o.topic] for o in batch.outputs)
-        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, LOG)
-    if plan.stages:
-        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), LOG)
-    return sizes, missing
-
-
-def made_topics(plan: Plan) -> dict[str, Made]:
-    """The topics that the app reads and makes itself."""
-    return {i.topic: i.made for part in parts(plan) for i in part.inputs if i.made is not None}
-
-
-def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
-    """For a backfill: as many as the largest topic has that streams end in."""
-    return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
-
-
-def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) -> int:
-    """The number of tasks of a stage: the partitions of its inputs, which must agree. Loose inputs' partitions are spread
-    over the tasks. If there are no others: as many tasks as before, or else as the largest has partitions."""
-    topics = [i.topic for i in stage.inputs]
-    if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
-        raise SourceError(
-            f"stage {stage.id!r} reads topic {twice!r} twice, but a division can contain each partition only once",
-            where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
-            hint="read it as one source, and use branch or concat",
-        )
-    sizes = {i.topic: counts[i.topic] for i in stage.inputs if not i.loose}
-    if len(set(sizes.values())) > 1:
-        raise SourceError(
-            f"stage {stage.id!r} reads topics with different numbers of partitions, so equal keys do not meet",
-            where=", ".join(f"{t}: {n}" for t, n in sizes.items()),
-            hint="give them the same number, or pass repartition=True to the sources",
-        )
-    return next(iter(sizes.values()), was or max(counts[i.topic] for i in stage.inputs))
-
-
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
     """Sources exist, with the partitions that `start=` names, and a part that may read a division again reads no compacted
     topic: the division would differ."""
-    sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
+    sources = [(part, i) for part in plan.parts for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
             if i.made is not None:
@@ -300,7 +197,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
 def check_sinks(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
     """Outputs without keys do not go to compacted topics: the broker would refuse each of their records."""
     keyless = {view.topic: f"sink {view.name}" for view in views_of(plan) if view.kind == "sink" and view.key is None}
-    keyless |= {o.topic: o.id for part in parts(plan) for o in part.outputs if o.kind == "dead_letters"}
+    keyless |= {o.topic: o.id for part in plan.parts for o in part.outputs if o.kind == "dead_letters"}
     for topic, config in topics.configs(topic for topic in keyless if topic in found).items():
         if "compact" in config.get("cleanup.policy", ""):
             raise ClusterError(
@@ -323,7 +220,7 @@ def check_matched(plan: Plan) -> None:
 
 def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
     """The topics of broadcast tables exist, unless the flow itself writes them, and keep the last record of each key."""
-    made = {o.topic for part in parts(plan) for o in part.outputs}
+    made = {o.topic for part in plan.parts for o in part.outputs}
     names = [table.source.topic for table in plan.shared]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SourceError(f"two broadcast tables read topic {twice!r}", hint="define one table, and look it up twice")

@@ -97,6 +97,11 @@ class Plan:
     """What stops when a stage or a batch part fails."""
 
     @property
+    def parts(self) -> tuple[Stage | BatchStage, ...]:
+        """All parts, streaming or batch."""
+        return (*self.stages, *self.batches)
+
+    @property
     def shared(self) -> tuple[SharedTable, ...]:
         """All broadcast tables."""
         return tuple(dict.fromkeys(table for stage in self.stages for table in stage.shared))
