@@ -7,6 +7,7 @@ steps topic   one partition for each task, in that order
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -143,69 +144,82 @@ def _prepare(
     making: bool,
 ) -> App | None:
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
-    record = ControlTopic(settings.cluster(), control)
-    try:
+    with closing(ControlTopic(settings.cluster(), control)) as record:
         found = preflight(plan, settings, topics, record, backfill=backfill)
-        plan, roles, counts = found.plan, found.roles, dict(found.counts)
         check_fit(found, steps, losing)
         check_rebuilds(found, settings, topics)
-        meet_registries(plan)
-        grows = counts.get(steps, found.tasks) < found.tasks
+        meet_registries(found.plan)
+        grows = found.counts.get(steps, found.tasks) < found.tasks
         if not making and (found.missing or grows or found.past.layout is None):
             return None
-        for name, (partitions, config) in found.missing.items():
-            topics.create(name, partitions, settings.replication, config)
-        if grows:
-            topics.grow(steps, found.tasks)
-            counts[steps] = found.tasks
-        if not topics.describe([control]):
-            topics.create(control, PARTITIONS, settings.replication, CONTROL)
-        # Another process may have just made them: not every broker knows them yet.
-        infos = topics.shown(roles)
+        infos = _make_topics(found, settings, topics, control, steps if grows else None)
         if found.past.layout is None:
-            warn_of_expired(plan, topics)
-        counts = {name: info.partitions for name, info in infos.items()} | counts
-        firsts = _firsts(found, counts, topics)
-        kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
+            warn_of_expired(found.plan, topics)
+        recorded = _topic_records(found, infos, topics)
         stages = with_shadows(found, settings, topics)
-        if not making and not is_recorded(found.past.layout, stages, kept):
+        if not making and not is_recorded(found.past.layout, stages, recorded):
             return None
-        known = keep(record, found.past, plan.app, stages, kept, beside)
-    finally:
-        record.close()
-    if differ_in_topics(known.stages, stages) or differ_in_partitions(known.topics, kept):
+        known = keep(record, found.past, plan.app, stages, recorded, beside)
+    if differ_in_topics(known.stages, stages) or differ_in_partitions(known.topics, recorded):
         # Another process has seen other topics, or more partitions of them: look again.
         return _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=making)
-    shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
-    bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
-    tasks = lay_out(plan, settings, known.number, found.sizes, bound, shadows)
-    written = {name for name, role in roles.items() if role != "source"} | {
-        o.topic for p in plan.parts for o in p.outputs
+    return _bind(found, known, infos, settings, topics)
+
+
+def _make_topics(
+    found: Preflight, settings: Settings, topics: Topics, control: str, growing: str | None
+) -> dict[str, TopicInfo]:
+    """Make what is missing, and give the steps topic `growing` a partition for each task. Returns all topics of the app, with
+    the partitions that it knows."""
+    counts = dict(found.counts)
+    for name, (partitions, config) in found.missing.items():
+        topics.create(name, partitions, settings.replication, config)
+    if growing is not None:
+        topics.grow(growing, found.tasks)
+        counts[growing] = found.tasks
+    if not topics.describe([control]):
+        topics.create(control, PARTITIONS, settings.replication, CONTROL)
+    # Another process may have just made them: not every broker knows them yet.
+    infos = topics.shown(found.roles)
+    return {name: replace(info, partitions=counts.get(name, info.partitions)) for name, info in infos.items()}
+
+
+def _topic_records(found: Preflight, infos: Mapping[str, TopicInfo], topics: Topics) -> dict[str, layout.TopicRecord]:
+    firsts = _firsts(found, infos, topics)
+    return {
+        name: layout.TopicRecord(infos[name].id, infos[name].partitions, role, firsts.get(name, ()))
+        for name, role in sorted(found.roles.items())
     }
+
+
+def _bind(
+    found: Preflight, known: LayoutRecord, infos: dict[str, TopicInfo], settings: Settings, topics: Topics
+) -> App:
+    """The app in layout `known`."""
+    plan, roles, control = found.plan, found.roles, control_topic(settings.prefix, found.plan.app)
+    shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
+    outputs = {o.topic for part in plan.parts for o in part.outputs}
+    written = {name for name, role in roles.items() if role != "source"} | outputs
     own = {name for name, role in roles.items() if role in OWN_LOGS} | {control}
     configs = topics.configs(written | own)
     let_broker_date(own, configs, topics)
-    limits = {name: int(configs[name]["max.message.bytes"]) for name in written}
     accepts = {name: accepted(configs[name]) for name in written - own}
     epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
-    batches = bind(plan.batches, epochs, bound, accepts)
-    fills = backfill_topic(settings.prefix, plan.app)
-    filled = fills if fills in known.topics else None
+    backfill = backfill_topic(settings.prefix, plan.app)
     begins = found.past.begins
-    starts = {} if begins is None else begins.starts
     return App(
-        plan.app,
-        plan,
-        steps,
-        control,
-        Layout(counts, accepts, found.sizes),
-        infos,
-        tasks,
-        limits,
-        known,
-        batches,
-        filled,
-        starts,
+        name=plan.app,
+        plan=plan,
+        steps=steps_topic(settings.prefix, plan.app),
+        control=control,
+        layout=Layout({name: info.partitions for name, info in infos.items()}, accepts, found.sizes),
+        topics=infos,
+        tasks=lay_out(plan, settings, known.number, found.sizes, infos, shadows),
+        limits={name: int(configs[name]["max.message.bytes"]) for name in written},
+        recorded=known,
+        batches=bind(plan.batches, epochs, infos, accepts),
+        backfill=backfill if backfill in known.topics else None,
+        starts={} if begins is None else begins.starts,
     )
 
 
@@ -249,12 +263,12 @@ def dated_by_writers(names: Collection[str], configs: Mapping[str, Mapping[str, 
     return sorted(name for name in names if not BROKER_TIME.items() <= configs[name].items())
 
 
-def _firsts(found: Preflight, counts: Mapping[str, int], topics: Topics) -> dict[str, tuple[int, ...]]:
+def _firsts(found: Preflight, infos: Mapping[str, TopicInfo], topics: Topics) -> dict[str, tuple[int, ...]]:
     """Where the partitions of sources began when the app first read them."""
     known = {} if found.past.layout is None else found.past.layout.topics
     sources = [name for name, role in found.roles.items() if role == "source"]
     # What ran before this was recorded knows of none.
-    new = {name: range(_read_before(known.get(name)), counts[name]) for name in sources}
+    new = {name: range(_read_before(known.get(name)), infos[name].partitions) for name in sources}
     places = [TopicPartition(name, p) for name, some in new.items() for p in some]
     now = topics.offsets(places, "earliest") if places else {}
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from falkirk.checkpoint.epochs import Epochs, Opened
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
@@ -77,7 +77,7 @@ def bind_backfill(app: App, histories: Sequence[History] = ()) -> BoundBackfill:
             for p in range(app.layout.partitions[i.topic])
             for place in [TopicPartition(i.topic, p)]
         },
-        tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
+        tuple(app.topics[o.topic] for o in stage.outputs),
         app.layout.accepts,
         app.layout,
         app.incarnation,
