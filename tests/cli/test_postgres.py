@@ -168,7 +168,7 @@ def test_what_keeps_a_run_from_its_table_is_said_at_the_start_or_waited_for(
         done = once(kafka, tmp_path, topic_prefix, postgres.url(name))
         assert done.returncode == 2
         assert "column 'n' is integer, and the flow's needs bigint" in done.stderr
-        assert 'alter table public.bids alter column "n" type bigint' in done.stderr
+        assert 'alter table "public"."bids" alter column "n" type bigint' in done.stderr
         sql.execute("drop table bids")
     other = f"{name}_later"
     (tmp_path / "falkirk.toml").write_text(f"[database.shop]\nurl = '{postgres.url(other)}'\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,18 +16,22 @@ from falkirk.stream.definition.outlets import TablePlan
 pytestmark = pytest.mark.containers
 
 
-def test_a_table_that_does_not_fit_is_refused_with_each_difference_and_its_fix(outlet: Make, sql: Any) -> None:
-    sql.execute("create unlogged table totals (id integer, n varchar(5), made timestamptz not null)")
+@pytest.mark.parametrize("table", ["totals", "Order"])
+def test_a_table_that_does_not_fit_is_refused_with_each_difference_and_its_fix(
+    outlet: Make, sql: Any, table: str
+) -> None:
+    sql.execute(f'create unlogged table "{table}" (id integer, n varchar(5), made timestamptz not null)')
+    plan = replace(KEYED, table=table)
     with pytest.raises(ConfigError) as caught:
-        outlet(KEYED).tables.check()
+        outlet(plan).tables.check()
     assert caught.value.what == (
-        "table public.totals does not fit the flow: it is unlogged, so that a crash of the server empties it; "
+        f"table public.{table} does not fit the flow: it is unlogged, so that a crash of the server empties it; "
         "column 'id' is integer, and the flow's needs bigint; column 'n' is character varying(5), and the flow's needs text; "
         "column 'made' must not be null, and the flow does not have it; no unique index has exactly \"id\""
     )
     for fix in caught.value.hint.split("; "):
         sql.execute(fix)
-    assert outlet(KEYED).tables.check().endswith("its columns fit")
+    assert outlet(plan).tables.check().endswith("its columns fit")
     assert not sql.execute("select to_regclass('falkirk_positions')").fetchone()[0], "a check creates nothing"
 
 

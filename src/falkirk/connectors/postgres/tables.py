@@ -119,7 +119,7 @@ class Tables:
         if positions is None:
             self.database.execute(self._statement(_POSITIONS, self.positions))
         if found is not None:
-            self._raise(differences(self.plan, found, self.name))
+            self._raise(self._differences(found))
             return
         where = "where app = %s and sink = %s and topic_id = %s"
         known = self.database.rows(
@@ -136,7 +136,7 @@ class Tables:
     def _check(self) -> str:
         self._locate()
         found, positions = self._found(self.plan.table_name), self._found(POSITIONS)
-        self._raise([*self._rights(found, positions), *(differences(self.plan, found, self.name) if found else ())])
+        self._raise([*self._rights(found, positions), *(self._differences(found) if found else ())])
         rest = "its columns fit" if found else "it is created at the start"
         return f"{self.database.where}, table {self.name}: {rest}"
 
@@ -203,7 +203,7 @@ class Tables:
             (self._schema,),
         )
         if create is None:
-            return [Difference(f"schema {self._schema} does not exist", f'create schema "{self._schema}"')]
+            return [Difference(f"schema {self._schema} does not exist", f"create schema {quoted(self._schema or '')}")]
         if not create and (found is None or positions is None):
             todo = [] if found is not None else [self.creating()]
             todo += [] if positions is not None else [_POSITIONS.format(self._quoted(POSITIONS)).replace("\n", " ")]
@@ -220,14 +220,17 @@ class Tables:
         ):
             if there is None:
                 continue
-            quoted = self._quoted(name)
+            spelt = self._quoted(name)
             has = self.database.rows(
-                "select r from unnest(%s::text[]) r where has_table_privilege(%s, r)", (rights, quoted)
+                "select r from unnest(%s::text[]) r where has_table_privilege(%s, r)", (rights, spelt)
             )
             if lacks := [right for right in rights if (right,) not in has]:
                 what = f"user {user} lacks {', '.join(lacks)} on {self._schema}.{name}"
-                missing.append(Difference(what, f'grant {", ".join(lacks).lower()} on {quoted} to "{user}"'))
+                missing.append(Difference(what, f"grant {', '.join(lacks).lower()} on {spelt} to {quoted(user)}"))
         return missing
+
+    def _differences(self, found: Found) -> list[Difference]:
+        return differences(self.plan, found, self.name, self._quoted(self.plan.table_name))
 
     def creating(self) -> str:
         """The statement that creates the sink's table."""
@@ -243,15 +246,15 @@ class Tables:
         return self._sql.SQL(text).format(*parts)
 
 
-def differences(plan: TablePlan, found: Found, name: str) -> list[Difference]:
-    """What about a table does not fit the flow."""
+def differences(plan: TablePlan, found: Found, name: str, table: str) -> list[Difference]:
+    """What about a table does not fit the flow. `name` and `table` are its name for people, and as in a statement."""
     if found.kind not in ("r", "p"):
         return [Difference(f"{name} is not a table", "name another table, or drop it")]
-    return [*_differences(plan, found, name)]
+    return [*_differences(plan, found, table)]
 
 
-def _differences(plan: TablePlan, found: Found, name: str) -> Iterator[Difference]:
-    alter = f"alter table {name}"
+def _differences(plan: TablePlan, found: Found, table: str) -> Iterator[Difference]:
+    alter = f"alter table {table}"
     if not found.lasting:
         yield Difference("it is unlogged, so that a crash of the server empties it", f"{alter} set logged")
     for column, dtype in plan.columns.items():
