@@ -125,6 +125,7 @@ def test_keys_that_librdkafka_s_partitioner_has_placed_are_found_too(tmp_path: P
         ("/state/carriers?limit=0", 400, "limit='0' is not a number from 1 to 1,000"),
         ("/state/carriers?limit=1001", 400, "is not a number from 1 to 1,000"),
         ("/state/carriers?after=%21", 400, "is not the `next` of an answer"),
+        ("/state/carriers?after=%C3%A9", 400, "is not the `next` of an answer"),
         ("/state/carriers?task=4", 404, "has 4 tasks"),
         ("/state/carriers/UA?min-step=x", 400, "min-step='x'"),
         ("/state/carriers/UA?table=seen", 404, "no table 'seen'"),

@@ -15,7 +15,6 @@ min-step=N      wait until the task has committed this step
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,7 +141,7 @@ def _after(token: str | None) -> tuple[int, bytes] | None:
         return None
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         data = b""
     if len(data) < 4:
         raise Refusal(400, "after= is not the `next` of an answer")
