@@ -10,7 +10,7 @@ import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.outlets import GONE
 from falkirk.stream.flow.explain import explain
-from falkirk.stream.operators.sinks.delta import late_or_early
+from falkirk.stream.operators.sinks.keyed import out_of_years, within
 from falkirk.testing.memory import MemoryApp
 
 BIDS = fk.Json({"auction": fk.Int64, "price": fk.Int64})
@@ -77,10 +77,10 @@ def test_a_row_that_no_table_holds_stops_the_app_or_fails_as_on_error_says() -> 
 def test_times_within_lists_and_structs_are_looked_at() -> None:
     days = pl.Series([[BEFORE], [0, BEFORE + 1], [], None], dtype=pl.List(pl.Int32())).cast(pl.List(pl.Date()))
     for column in (days, days.to_frame("a").to_struct("s"), days.to_frame("a").to_struct("s").implode().explode()):
-        found = late_or_early(column)
+        found = within(column, out_of_years)
         assert found is not None
         assert found.to_list() == [True, False, False, False]
-    assert late_or_early(pl.Series([[1], None])) is None
+    assert within(pl.Series([[1], None]), out_of_years) is None
 
 
 def test_a_stream_with_retractions_needs_a_key_that_identifies_its_rows() -> None:

@@ -10,7 +10,8 @@ import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.definition.outlets import GONE, TablePlan
 from falkirk.stream.flow.explain import explain
-from falkirk.stream.operators.sinks.postgres import unfit
+from falkirk.stream.operators.sinks.keyed import out_of_years, within
+from falkirk.stream.operators.sinks.postgres import with_nul
 from falkirk.testing.memory import MemoryApp
 
 BIDS = fk.Json({"auction": fk.Int64, "price": fk.Int64})
@@ -83,16 +84,32 @@ def test_times_outside_of_the_years_1_to_9999_are_not_held(dtype: pl.DataType) -
     days = pl.Series([-719_163, -719_162, 0, None, 2_932_896, 2_932_897])
     unit = 1 if dtype == pl.Date() else 86_400_000 * (1_000 if dtype == pl.Datetime("us") else 1)
     column = (days * unit).cast(pl.Int32() if unit == 1 else pl.Int64()).cast(dtype)
-    found = unfit(column)
-    assert found is not None
-    assert found.to_list() == [True, False, False, False, False, True]
+    for values, expected in (
+        (column, [True, False, False, False, False, True]),
+        (column.implode(), [True]),
+        (column.to_frame("a").to_struct("s"), [True, False, False, False, False, True]),
+    ):
+        found = within(values, out_of_years)
+        assert found is not None
+        assert found.to_list() == expected
 
 
 def test_text_within_lists_is_looked_at() -> None:
     column = pl.Series([[{"a": "x\0"}], [{"a": None}], None], dtype=pl.List(pl.Struct({"a": pl.String()})))
-    found = unfit(column)
+    found = within(column, with_nul)
     assert found is not None
     assert found.to_list() == [True, False, False]
+
+
+def test_a_time_within_a_list_that_no_table_holds_fails_with_its_row() -> None:
+    flow = fk.Flow("app")
+    rows = flow.source("days", value=fk.Json({"id": fk.Int64, "days": fk.List(fk.Date)}))
+    rows.sink_postgres("table", "shop", on_error=fk.Skip())
+    app = MemoryApp(flow, {"days": 1})
+    for value in (b'{"id":1,"days":["0000-12-31"]}', b'{"id":2,"days":["0001-01-01"]}'):
+        app.append("days", None, value)
+    app.run()
+    assert [frame["id"].to_list() for frame in logged(app)] == [[2]]
 
 
 def test_a_failed_row_of_a_stream_that_changes_leaves_no_older_row_behind() -> None:

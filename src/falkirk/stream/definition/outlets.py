@@ -116,8 +116,8 @@ def postgres_type(dtype: pl.DataType) -> str | None:
 
     >>> [postgres_type(t) for t in (pl.Int64(), pl.UInt64(), pl.Decimal(12, 2), pl.Datetime("ms", "UTC"))]
     ['bigint', 'numeric(20,0)', 'numeric(12,2)', 'timestamp with time zone']
-    >>> postgres_type(pl.List(pl.String())), postgres_type(pl.Duration("ms"))
-    ('jsonb', None)
+    >>> postgres_type(pl.List(pl.String())), postgres_type(pl.Duration("ms")), postgres_type(pl.List(pl.Duration("ms")))
+    ('jsonb', None, None)
     """
     match dtype:
         case pl.Decimal():
@@ -125,8 +125,10 @@ def postgres_type(dtype: pl.DataType) -> str | None:
         case pl.Datetime():
             zone = "with" if dtype.time_zone is not None else "without"
             return None if dtype.time_unit == "ns" else f"timestamp {zone} time zone"
-        case pl.List() | pl.Array() | pl.Struct():
-            return "jsonb"
+        case pl.List() | pl.Array():
+            return "jsonb" if postgres_type(pl.Series(dtype=dtype.inner).dtype) else None
+        case pl.Struct():
+            return "jsonb" if all(postgres_type(pl.Series(dtype=each.dtype).dtype) for each in dtype.fields) else None
         case pl.Enum() | pl.Categorical():
             return "text"
     return _TYPES.get(dtype)

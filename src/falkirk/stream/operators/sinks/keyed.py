@@ -10,7 +10,7 @@ A row that no table can hold fails here, in its step. Later it would hold up all
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
@@ -110,15 +110,40 @@ def null_keys(rows: pl.DataFrame, key: tuple[str, ...]) -> Iterator[Unfit]:
             yield Unfit(rows[name].is_null(), f"its key column {name!r} is null, and a primary key holds no null", True)
 
 
-def out_of_years(column: pl.Series) -> pl.Series:
-    """Which dates or times are outside of the years that databases know.
+def out_of_years(column: pl.Series) -> pl.Series | None:
+    """Which dates or times are outside of the years that databases know; None if it has another type.
 
     >>> from datetime import date
-    >>> out_of_years(pl.Series([date(1, 1, 1), None])).to_list()
-    [False, False]
+    >>> out_of_years(pl.Series([date(1, 1, 1), None])).to_list(), out_of_years(pl.Series([1]))
+    ([False, False], None)
     """
     if column.dtype == pl.Date():
         return ~column.is_between(_FIRST.date(), _LAST.date()).fill_null(value=True)
-    has_zone = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
+    if not isinstance(column.dtype, pl.Datetime):
+        return None
+    has_zone = column.dtype.time_zone is not None
     first, last = (moment if has_zone else moment.replace(tzinfo=None) for moment in (_FIRST, _LAST))
     return ~column.is_between(first, last).fill_null(value=True)
+
+
+def within(column: pl.Series, found: Callable[[pl.Series], pl.Series | None]) -> pl.Series | None:
+    """Which rows have a value that is found, within lists and structs, too; None: the type has none. `found` says so of
+    plain values. No values of Python are made: it has fewer years.
+
+    >>> from datetime import date
+    >>> column = pl.Series([[date(1, 1, 1)], None, []])
+    >>> within(column, out_of_years).to_list(), within(pl.Series([[1]]), out_of_years)
+    ([False, False, False], None)
+    """
+    match column.dtype:
+        case pl.Array():
+            return within(column.arr.to_list(), found)
+        case pl.List():
+            flat = pl.DataFrame({"row": range(len(column)), "value": column}).explode("value")
+            mask = within(flat["value"], found)
+            rows = pl.Series("row", range(len(column)), dtype=flat.schema["row"])
+            return None if mask is None else rows.is_in(flat["row"].filter(mask).implode())
+        case pl.Struct():
+            masks = [mask for part in column.struct.unnest() if (mask := within(part, found)) is not None]
+            return reduce(or_, masks) if masks else None
+    return found(column)

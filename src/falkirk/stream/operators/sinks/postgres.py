@@ -10,7 +10,7 @@ import polars as pl
 
 from falkirk.stream.dataflow.operator import Runner, TaskContext
 from falkirk.stream.definition.outlets import TablePlan
-from falkirk.stream.operators.sinks.keyed import YEARS, KeyedRunner, KeyedSink, Unfit, null_keys, out_of_years
+from falkirk.stream.operators.sinks.keyed import YEARS, KeyedRunner, KeyedSink, Unfit, null_keys, out_of_years, within
 
 LONGEST_KEY = 2_500
 """Bytes of text and binary in a key. PostgreSQL's index holds up to 2,704 in all."""
@@ -44,11 +44,11 @@ class PostgresRunner(KeyedRunner):
         key = self.sink.plan.key
         yield from null_keys(rows, key)
         for column in rows:
-            name = column.name
-            mask = unfit(column)
-            if mask is not None and mask.any():
-                why = f"column {name!r} has a value that PostgreSQL does not hold: {_WHY[_kind(column)]}"
-                yield Unfit(mask, why, name in key)
+            for found, what in ((with_nul, "text with the character U+0000"), (out_of_years, YEARS)):
+                mask = within(column, found)
+                if mask is not None and mask.any():
+                    why = f"column {column.name!r} has a value that PostgreSQL does not hold: {what}"
+                    yield Unfit(mask, why, column.name in key)
         sized = [rows[name] for name in key if rows.schema[name] in (pl.String(), pl.Binary())]
         if sized:
             lengths = [c.str.len_bytes() if c.dtype == pl.String() else c.bin.size() for c in sized]
@@ -58,35 +58,12 @@ class PostgresRunner(KeyedRunner):
                 yield Unfit(long, why, True)
 
 
-_WHY = {"text": "text with the character U+0000", "time": YEARS}
+def with_nul(column: pl.Series) -> pl.Series | None:
+    """Which texts have the character U+0000; None if it has another type.
 
-
-def _kind(column: pl.Series) -> str:
-    return "time" if column.dtype in (pl.Date, pl.Datetime) else "text"
-
-
-def unfit(column: pl.Series) -> pl.Series | None:
-    """Which values of a column PostgreSQL does not hold; None if its type has no such values.
-
-    >>> unfit(pl.Series(["a", "a\\0b", None])).to_list(), unfit(pl.Series([1]))
+    >>> with_nul(pl.Series(["a", "a\\0b", None])).to_list(), with_nul(pl.Series([1]))
     ([False, True, False], None)
     """
-    match column.dtype:
-        case pl.String():
-            return column.str.contains("\0", literal=True).fill_null(value=False)
-        case pl.Date() | pl.Datetime():
-            return out_of_years(column)
-        case pl.List() | pl.Array() | pl.Struct():
-            return pl.Series([_has_nul(value) for value in column.to_list()], dtype=pl.Boolean)
-    return None
-
-
-def _has_nul(value: object) -> bool:
-    match value:
-        case str():
-            return "\0" in value
-        case dict():
-            return any(_has_nul(each) for each in value.values())
-        case list():
-            return any(_has_nul(each) for each in value)
-    return False
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return None
+    return column.cast(pl.String).str.contains("\0", literal=True).fill_null(value=False)
