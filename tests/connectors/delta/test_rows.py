@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from tests.checkpoint.outlet_contract import PLACE
 from tests.connectors.delta.tables import ADDED, KEYED, append, end, outlet, plan, rows
 from tests.connectors.postgres.chunks import keyed, rows_of
 
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.outlets import Chunk
+from falkirk.connectors.delta.tables import arrow
 from falkirk.connectors.files.parquet import StepRows
 from falkirk.errors import AwayError
 from falkirk.stream.definition.outlets import GONE
+
+IDS, DAYS, NAMES = [-(2**63), 0, 2**63 - 1], [date(1, 1, 1), date(9999, 12, 31)], ["", "it's", "\uffff"]
 
 
 def test_a_chunk_leaves_what_its_last_changes_say(url: str) -> None:
@@ -37,6 +41,33 @@ def test_a_chunk_that_changes_nothing_moves_the_position(url: str) -> None:
     assert end(one) == 10
     assert append(one, keyed((1, "a"), start=10))
     assert rows(url).rows() == [(1, "a")]
+
+
+def test_a_merge_reads_no_file_that_cannot_have_its_keys(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    one = outlet(plan(url, KEYED, "id"))
+    end(one)
+    assert append(one, keyed((1, "a"), (2, "b"), end=2))
+    (old,) = (tmp_path / "table").glob("*.parquet")
+    assert append(one, keyed((7, "c"), (9, "d"), start=2))
+    away = old.rename(tmp_path / "away")
+    assert append(one, keyed((7, "e"), (8, "f"), (9, None), start=4))
+    away.rename(old)
+    assert sorted(rows(url).rows()) == [(1, "a"), (2, "b"), (7, "e"), (8, "f")]
+
+
+@pytest.mark.parametrize("partitions", [[], ["day"], ["name"], ["id"]])
+def test_keys_at_the_ends_of_their_types_are_found(tmp_path: Path, partitions: list[str]) -> None:
+    url = str(tmp_path / "table")
+    columns = pl.Schema({"id": pl.Int64(), "day": pl.Date(), "name": pl.String(), "n": pl.Int64()})
+    DeltaTable.create(url, Schema.from_arrow(arrow(pl.DataFrame(schema=columns)).schema), partition_by=partitions)
+    one, keys = outlet(plan(url, columns, "id", "day", "name")), list(product(IDS, DAYS, NAMES))
+    end(one)
+    for step, chosen in enumerate((keys, keys[::2], keys[1::3], keys)):
+        frame = pl.DataFrame(chosen, schema=[*columns][:3], orient="row").with_columns(n=step, gone=step == 3)
+        frame = frame.rename({"gone": GONE}).cast({"n": pl.Int64()})
+        assert append(one, Chunk(PLACE, Offset(step), Offset(step + 1), [StepRows("t/0", step, frame)]))
+        assert rows(url).height == (0 if step == 3 else len(keys))
 
 
 def test_a_key_of_all_columns_and_names_that_need_quotes(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -183,9 +184,11 @@ class DeltaOutlet:
         typed = self._typed(rows.drop(GONE), columns_of(table)).with_columns(rows[GONE])
         columns = {quoted(name): f"s.{quoted(name)}" for name in typed.columns if name != GONE}
         others = {name: new for name, new in columns.items() if name not in {*map(quoted, key)}}
-        # Not streamed, files are left out by their statistics. Those of decimals are not exact, so rows would not be found.
+        # Not streamed, the library leaves out files by statistics of the whole key. Those of decimals are not exact, so rows
+        # would not be found.
+        same = [f"t.{quoted(name)} = s.{quoted(name)}" for name in key]
         merge = table.merge(
-            arrow(typed), " and ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key),
+            arrow(typed), " and ".join([*same, *bounds(typed.select(key), table.metadata().partition_columns)]),
             source_alias="s", target_alias="t", streamed_exec=True, commit_properties=properties,
         ).when_matched_delete(f"s.{quoted(GONE)}")  # fmt: skip
         if others:
@@ -235,6 +238,36 @@ def _fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def bounds(keys: pl.DataFrame, partitions: Sequence[str]) -> Iterator[str]:
+    """Conditions on the table that all rows with these keys fulfil. The library reads no file that has none such, by its
+    statistics or its partition. Only types whose statistics are exact: those of text and times may be cut off.
+
+    >>> print(*bounds(pl.DataFrame({"id": [7, 5], "day": ["b", "a"], "x": ["y", "z"]}), ["day"]))
+    t."id" between 5 and 7 t."day" between 'a' and 'b'
+    """
+    for column in keys:
+        exact = column.dtype.is_integer() or column.dtype == pl.Date() or column.name in partitions
+        least, most = column.min(), column.max()
+        # The library cannot read the least number of 64 bits.
+        if (
+            exact
+            and isinstance(least, int | str | date)
+            and not isinstance(least, bool | datetime)
+            and least != -(2**63)
+        ):
+            yield f"t.{quoted(column.name)} between {literal(least)} and {literal(most)}"
+
+
+def literal(value: object) -> str:
+    """A value as the library reads it in a condition.
+
+    >>> literal("it's"), literal(date(2026, 1, 31)), literal(-7)
+    ("'it''s'", "date '2026-01-31'", '-7')
+    """
+    text = "'" + str(value).replace("'", "''") + "'"
+    return str(value) if isinstance(value, int) else f"date {text}" if isinstance(value, date) else text
 
 
 def quoted(name: str) -> str:
