@@ -163,6 +163,17 @@ def test_a_failure_inside_says_nothing_of_it(workers: Workers, monkeypatch: pyte
     endpoint.close()
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+def test_what_is_no_question_is_refused_in_json(pair: list[Endpoint], method: str) -> None:
+    parts = urlsplit(pair[0].url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(f"{method} /state HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b" 501 " in head
+    assert b"Content-Type: application/json" in head
+    assert body == (b"" if method == "HEAD" else b'{"error":"Unsupported method (\'POST\')"}')
+
+
 def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, token_file: str) -> None:
     with pytest.raises(ConfigError, match=r"anybody who reaches 0\.0\.0\.0 could read"):
         check_query("0.0.0.0:9200", "")

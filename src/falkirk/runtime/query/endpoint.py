@@ -149,6 +149,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no question at all, as another method, is refused in JSON, too."""
+        body = msgspec.json.encode({"error": message or HTTPStatus(code).phrase})
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nobody wants each request in the log."""
 
