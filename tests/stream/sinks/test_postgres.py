@@ -155,6 +155,8 @@ def test_what_cannot_be_written_is_refused() -> None:
         bids.sink_postgres("table", "shop", every="soon")
     with pytest.raises(DefinitionError, match="there is no column 'id'"):
         bids.sink_postgres("table", "shop", key="id")
+    with pytest.raises(DefinitionError, match="'xmin' cannot be a column of PostgreSQL"):
+        bids.with_columns(xmin=fk.col("price")).sink_postgres("table", "shop")
     with pytest.raises(DefinitionError, match="batch part"):
         bids.with_regime(fk.Batch()).sink_postgres("table", "shop")
     timed = bids.with_columns(at=fk.lit(0).cast(fk.Datetime))

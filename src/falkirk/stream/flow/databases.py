@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST = 63
 """Bytes of a name in PostgreSQL."""
+SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+"""Columns that each table of PostgreSQL has."""
 SINK = 'sink_postgres("totals", "shop", table="totals", key="customer")'
 
 
@@ -98,9 +100,9 @@ def _check_columns(before: op.Operator, where: str) -> None:
     check_not_batch(before, where)
     for column, dtype in before.schema.items():
         check_column_type("PostgreSQL", column, dtype, postgres_type(dtype), where)
-        if len(column.encode()) > LONGEST or "\0" in column:
+        if len(column.encode()) > LONGEST or "\0" in column or column in SYSTEM:
             raise DefinitionError(
                 f"column {column!r} cannot be a column of PostgreSQL",
                 where=where,
-                hint=f"rename it: at most {LONGEST} bytes",
+                hint=f"rename it: at most {LONGEST} bytes, and none of {', '.join(SYSTEM)}",
             )
