@@ -232,6 +232,11 @@ class Operator(ABC):
         return self.keeps_result
 
     @property
+    def forgets(self) -> bool:
+        """Whether rows leave its state when the watermark has passed them, and none is taken back after that."""
+        return False
+
+    @property
     def asks_time(self) -> bool:
         """Whether it uses the watermark of its inputs, which then travels over the edges before it."""
         return False

@@ -14,6 +14,7 @@ from falkirk.stream.definition.names import DATABASE
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import TablePlan, postgres_type
 from falkirk.stream.flow.changing import check_column_type, check_not_batch, check_table_key
+from falkirk.stream.flow.identified import identified
 from falkirk.stream.formats.rows import RowT_co
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def sink_postgres(
     _check_columns(before, where)
     columns = () if key is None else columns_of([key], before.schema, where)
     check_table_key(before, columns, where)
+    rows = identified(stream, columns, name, line)
     plan = TablePlan(
         database,
         table if table is not None else name,
@@ -73,9 +75,7 @@ def sink_postgres(
         before.schema,
         duration(every, "every", where=where, error=DefinitionError),
     )
-    stream._graph.add(
-        stream._made(op.PostgresSink, line, id=name, plan=plan, on_error=checked_on_error(on_error, where))
-    )
+    stream._graph.add(rows._made(op.PostgresSink, line, id=name, plan=plan, on_error=checked_on_error(on_error, where)))
 
 
 def _check_names(database: str, table: str, where: str) -> None:

@@ -16,6 +16,7 @@ from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import DeltaPlan, delta_type
 from falkirk.stream.flow.changing import check_column_type, check_not_batch, check_table_key
+from falkirk.stream.flow.identified import identified
 from falkirk.stream.formats.rows import RowT_co
 from falkirk.stream.formats.types import type_name
 
@@ -69,8 +70,9 @@ def sink_delta(
     check_table_key(before, columns, where)
     _check_key_types(before.schema, columns, where)
     pause = duration(every, "every", where=where, error=DefinitionError)
+    rows = identified(stream, columns, name, line)
     plan = DeltaPlan(str(url), columns, before.schema, pause)
-    stream._graph.add(stream._made(op.DeltaSink, line, id=name, plan=plan, on_error=checked_on_error(on_error, where)))
+    stream._graph.add(rows._made(op.DeltaSink, line, id=name, plan=plan, on_error=checked_on_error(on_error, where)))
 
 
 def _check_url(url: str, where: str) -> None:

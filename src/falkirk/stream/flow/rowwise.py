@@ -111,7 +111,9 @@ class RowWise(Generic[RowT_co]):
         given = expressions(exprs, named, f"select ({line})")
         schema = evaluate(given, self.schema, "select", f"select ({line})")
         kept, time = passed_through(given, self.schema), renamed(given, self._op.time)
-        return self._then(op.Select, line, schema, kept, time, exprs=given)
+        unique = [c if c in kept else renamed(given, c) for c in self._op.unique or ()]
+        known = None if self._op.unique is None or None in unique else frozenset(filter(None, unique))
+        return self._then(op.Select, line, schema, kept, time, unique=known, exprs=given)
 
     def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
         """Add columns, or replace columns with the same name, as in Polars. A named column can also be a function of the
@@ -320,8 +322,8 @@ class RowWise(Generic[RowT_co]):
             partitioned = partitioned if partitioned is not None and set(partitioned.columns) <= kept else None
             unique = unique if unique is not None and unique <= kept else None
             time = time if time in kept else dated
-        known = {"partitioned": partitioned, "unique": unique, "time": time}
-        made = self._made(kind, line, schema=schema or self.schema, **known, **more)
+        known = {"partitioned": partitioned, "unique": unique, "time": time, **more}
+        made = self._made(kind, line, schema=schema or self.schema, **known)
         from falkirk.stream.flow.streams import Stream
 
         return Stream(self._graph, self._graph.add(made))

@@ -21,6 +21,7 @@ from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
 from falkirk.stream.flow.databases import sink_postgres
 from falkirk.stream.flow.enriching import enrich
+from falkirk.stream.flow.identified import identified
 from falkirk.stream.flow.iterating import iterate
 from falkirk.stream.flow.joining.asof import join_asof
 from falkirk.stream.flow.joining.joins import join
@@ -298,11 +299,12 @@ class Stream(Combining[RowT_co]):
             )
         spelt = checked_key(key, self.schema, where) if key is not None else None
         mode, spelt = sink_changes(self._op, changes, spelt, where)
+        shown = self if mode == "weights" or spelt is None else identified(self, spelt.columns, name, line)
         value = sink_format(value, topic or name, record_schema(mode, self.schema), where)
         chosen = checked_on_error(on_error, where)
         told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}
         told["mode"] = mode
-        self._graph.add(self._made(op.Sink, line, id=name, **told))
+        self._graph.add(shown._made(op.Sink, line, id=name, **told))
 
     def sink_parquet(self, name: str, url: str, *, every: DurationLike = "10s", changes: bool = False) -> None:
         """Write rows to Parquet files in a folder or bucket, each row exactly once.

@@ -46,7 +46,11 @@ def top_k(
     if rank is not None and (not isinstance(rank, str) or rank in before.schema):
         raise DefinitionError(f"rank={rank!r} is not a new column", where=where, hint="choose another name")
     key, root = placed(before, columns, name)
-    unique = before.unique if rank is None or ties else frozenset((*columns, rank))
+    unique = before.unique
+    if not ties and k == 1:
+        unique = frozenset(columns)
+    elif not ties and rank is not None:
+        unique = frozenset((*columns, rank))
     # A row that changes its group moves to another task: a sink is keyed by the group, too, or two tasks would write one key.
     if unique is not None and root != before.root:
         unique |= set(columns)

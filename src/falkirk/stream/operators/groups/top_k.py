@@ -34,6 +34,7 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.groups.multiset import check_counts
 from falkirk.stream.operators.groups.ordering import Ordering
+from falkirk.wording import counted
 
 TOP, ALL = ".top", ".rows"
 _ORDER, _GROUP, _ROWS, _START, _LAST, _RANK, _TIE = (
@@ -56,6 +57,8 @@ class TopK(Operator):
     rank: str | None
     ties: bool
     version: int
+    lenient: bool = False
+    """Whether a row that is taken back, and never came, passes if its group has no row. Otherwise it stops the app."""
 
     @property
     def kept(self) -> pl.Schema:
@@ -73,7 +76,7 @@ class TopK(Operator):
             for c, small in zip(self.ordering.by, self.ordering.smallest, strict=True)
         )
         ties = ", with ties" if self.ties else ""
-        return f"top_k {self.id}: {self.k} rows of each {', '.join(self.columns)}, {order} first{ties}"
+        return f"top_k {self.id}: {counted(self.k, 'row')} of each {', '.join(self.columns)}, {order} first{ties}"
 
     @property
     def notes(self) -> Sequence[str]:
@@ -140,11 +143,13 @@ class TopKRunner(Runner):
             rows = self._together(before, changed, pl.col(_ROWS).sum())
         else:
             prefixes = encode_keys(self.all, shards, by_group)
-            changed = self._count(run.state, prefixes, keys, changed)
+            changed, unknown = self._count(run.state, prefixes, keys, changed)
             rows = self._together(before, changed, pl.col(_ROWS).last())
             rows = self._refilled(run.state, prefixes, before, rows)
         after = self._top_of(rows)
         self._save(run.state, full, found, after)
+        if self.retracts and unknown.height:
+            before = self._presumed(before, after, unknown)
         return self._change(keys, before, after)
 
     def _changed(self, batch: Batch) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -188,8 +193,9 @@ class TopKRunner(Runner):
 
     def _count(
         self, state: State, prefixes: Sequence[bytes], keys: pl.DataFrame, changed: pl.DataFrame
-    ) -> pl.DataFrame:
-        """Change the counts of these rows; returns the rows with their new counts."""
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Change the counts of these rows. Returns the rows with their new counts, and those that are taken back and never
+        came."""
         pairs = zip(changed[_GROUP].to_list(), changed[_ORDER].to_list(), strict=True)
         full = [prefixes[g] + order for g, order in pairs]
         found = state.get(full)
@@ -197,11 +203,20 @@ class TopKRunner(Runner):
         had = pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
         rows = had + changed[_ROWS]
         counted = keys.select(self.columns)[changed[_GROUP]].hstack(changed.select(list(self.kept)))
-        check_counts(rows, counted, self.operator.where)
+        if not self.operator.lenient:
+            check_counts(rows, counted, self.operator.where)
+        unknown, rows = changed.filter(rows < 0), rows.clip(0)
         after = changed.with_columns(rows.alias(_ROWS))
         values = encode_values(self.counted, after.select(list(self.counted)))
         state.put(full, present(values, rows != 0))
-        return after
+        return after, unknown
+
+    def _presumed(self, before: pl.DataFrame, after: pl.DataFrame, unknown: pl.DataFrame) -> pl.DataFrame:
+        """The tops before, and for each group that has none, then and now, one of the rows that never came."""
+        known = pl.concat([before[_GROUP], after[_GROUP]])
+        alone = unknown.filter(~pl.col(_GROUP).is_in(known.implode())).unique(_GROUP, keep="first", maintain_order=True)
+        counted = alone.with_columns(pl.lit(1, pl.Int64).alias(_ROWS), pl.lit(0, pl.Int64).alias(_START))
+        return pl.concat([before, counted.select(before.columns)])
 
     def _refilled(
         self, state: State, prefixes: Sequence[bytes], before: pl.DataFrame, rows: pl.DataFrame

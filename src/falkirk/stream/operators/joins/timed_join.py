@@ -31,6 +31,10 @@ class TimedJoin(Join):
         return all(before.settled for before in self.inputs)
 
     @property
+    def forgets(self) -> bool:
+        return self.expire
+
+    @property
     def settled(self) -> bool:
         return self.watermarked and self.expire
 
