@@ -19,6 +19,11 @@ KEEP_ALIVE = 75
 """Seconds that a connection stays open without a request."""
 
 
+UNSAID = ("without completing response", "Unsupported upgrade request", "No supported WebSocket library")
+"""What the server logs and is no news. So the connection of a subscriber is closed that takes nothing any more, which the
+gateway's own words say. And a client that asks for a WebSocket gets the reply that it would get without."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """Files in PEM."""
@@ -65,9 +70,8 @@ def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: i
     given: dict[str, Any] = {}
     if tls is not None:
         given = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key or None}
-    # So the connection of a subscriber is closed that takes nothing any more. The gateway's own words say it.
     logging.getLogger("uvicorn.error").addFilter(
-        lambda record: "without completing response" not in record.getMessage()
+        lambda record: not any(words in record.getMessage() for words in UNSAID)
     )
     config = uvicorn.Config(
         app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
