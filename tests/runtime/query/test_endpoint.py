@@ -163,12 +163,25 @@ def test_a_failure_inside_says_nothing_of_it(workers: Workers, monkeypatch: pyte
     endpoint.close()
 
 
+def told(endpoint: Endpoint, request: str) -> tuple[bytes, bytes]:
+    """Head and body of the reply to a request of these letters, as some clients send them."""
+    parts = urlsplit(endpoint.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(f"{request}\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    return head, body
+
+
+def test_letters_that_a_client_has_not_escaped_are_those_of_the_key(pair: list[Endpoint]) -> None:
+    for endpoint in pair:
+        head, body = told(endpoint, "GET /state/carriers/é HTTP/1.1")
+        assert b" 404 " in head
+        assert json.loads(body)["key"] == {"carrier": "é"}
+
+
 @pytest.mark.parametrize("method", ["POST", "HEAD"])
 def test_what_is_no_question_is_refused_in_json(pair: list[Endpoint], method: str) -> None:
-    parts = urlsplit(pair[0].url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        connection.sendall(f"{method} /state HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    head, body = told(pair[0], f"{method} /state HTTP/1.1")
     assert b" 501 " in head
     assert b"Content-Type: application/json" in head
     assert body == (b"" if method == "HEAD" else b'{"error":"Unsupported method (\'POST\')"}')

@@ -16,6 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -43,6 +44,9 @@ LOOK = 0.2
 
 LEAVING = 2.0
 """Seconds that requests under way have when the worker ends."""
+
+PLAIN = "".join(map(chr, range(ord("!"), ord("~") + 1)))
+"""Letters of a path that has been escaped."""
 
 EVERYWHERE = ("0.0.0.0", "")
 
@@ -135,7 +139,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer it."""
-        status, body, again = self._endpoint.answer(self.path, self.headers)
+        # Letters that the client has not escaped come as the bytes of UTF-8, each read as a letter.
+        path = quote(self.path.encode("latin-1"), safe=PLAIN)
+        status, body, again = self._endpoint.answer(path, self.headers)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
