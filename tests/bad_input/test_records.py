@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from tests.bad_input.stand import KEYS, Stand, flow_file
 
 import falkirk as fk
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import SourceError, UserCodeError
+from falkirk.runtime.inspect.status import read_status
 
 pytestmark = pytest.mark.kafka
 
@@ -58,6 +61,24 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     stand.go_on(flow())
     stand.assert_exact()
     assert stand.values("notes") == [{"id": 100, "note": big["note"]}]
+
+
+@pytest.mark.slow
+def test_why_an_app_has_stopped_is_known_at_once_until_it_runs_again(stand: Stand) -> None:
+    topics = Topics(stand.settings.cluster())
+    stand.topic()
+    stand.bids(50)
+    stand.cli(flow(RAISES)).assert_says(5, "no forty")
+    found = read_status(stand.name, stand.settings, topics)
+    [problem] = found.problems
+    assert (found.state, problem.exit_code, bool(problem.by and problem.at)) == ("stopped", 5, True)
+    assert "raised ValueError: no forty" in problem.what
+    assert stand.place(40) in problem.where
+    stand.start(flow())
+    stand.settle()
+    deadline = time.monotonic() + 30
+    while (found := read_status(stand.name, stand.settings, topics)).problems or found.state != "running":
+        assert time.monotonic() < deadline, found
 
 
 @pytest.mark.slow

@@ -12,7 +12,10 @@ from tests.bad_input.commands import screen
 from tests.bad_input.stand import Stand, flow_file
 
 import falkirk as fk
-from falkirk.errors import ClusterError, SourceError
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.errors import ClusterError, FalkirkError, SourceError
+from falkirk.runtime.inspect.check import check
+from falkirk.runtime.inspect.status import read_status
 
 pytestmark = pytest.mark.kafka
 
@@ -173,6 +176,48 @@ def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:
     stand.sent -= 70
     stand.go_on(anew())
     stand.assert_exact("stats-2")
+
+
+@pytest.mark.slow
+def test_retention_that_left_nothing_of_what_a_stopped_app_had_not_read(stand: Stand) -> None:
+    source = stand.topic(partitions=1)
+    stand.bids(50)
+    stand.run(stand.flow())
+    stand.bids(50)
+    stand.trim(100)
+    with pytest.raises(SourceError, match="deleted before they were read: those from offset 50 to 99") as caught:
+        stand.run(stand.flow())
+    assert f"{source}[0]" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_what_keeps_a_stopped_app_from_running_is_shown_before_it_is_run(stand: Stand) -> None:
+    topics, source = Topics(stand.settings.cluster()), stand.topic(partitions=1)
+    stand.bids(30)
+    stand.run(stand.flow())
+    stand.bids(30)
+    stand.trim(40)
+
+    def shown() -> tuple[list[str], int, list[int | None]]:
+        found = read_status(stand.name, stand.settings, topics)
+        return [p.what for p in found.problems], found.lag, [i.lag for task in found.tasks for i in task.inputs]
+
+    deleted = "records were deleted before they were read: those from offset 30 to 39"
+    assert shown() == ([deleted], 20, [20])
+    [wrong] = [f for f in check(stand.flow().plan("falkirk"), stand.settings) if not f.ok]
+    assert (wrong.what, wrong.words) == ("positions", f"{deleted} ({source}[0])")
+    stand.grow(2)
+    assert shown()[0][0] == (
+        f"partitions were added to topic '{source}': it had 1 and has 2, so its keys are in other places now"
+    )
+    stand.delete()
+    assert shown() == ([f"topic '{source}' is gone: app '{stand.name}' had been using it"], 0, [None])
+    stand.topic(partitions=1)
+    assert shown() == ([f"topic '{source}' was deleted and recreated: its offsets now mean other records"], 0, [None])
+    steps = f"falkirk.{stand.name}.steps"
+    topics.delete([steps])
+    with pytest.raises(FalkirkError, match=f"topic '({source}|{steps})'"):
+        shown()
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.identity import hold_app
 from falkirk.runtime.host.logs import about, say, setup_logging, stamped
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.ends import recorded_end
 from falkirk.runtime.messages.events import Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.runtime.messages.reports import ReportSender
@@ -64,6 +65,7 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
 
     with (
         last_act(),
+        recorded_end(settings.cluster(), app.control),
         closing(watch),  # the error is printed last
         closing(Draining(app, settings, topics, lambda words: watch.tell(Line(words)))) as draining,
     ):
@@ -133,9 +135,19 @@ def supervise(
     with nullcontext() if begun else hold_app(Path(settings.state_dir) / app.name, app.name):
         workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
         there = supervisor is None
-        _supervise(
-            workers, target, app, topics, settings, begun, live=live, until_end=until_end, there=there, gateway=gateway
-        )
+        with recorded_end(settings.cluster(), app.control):
+            _supervise(
+                workers,
+                target,
+                app,
+                topics,
+                settings,
+                begun,
+                live=live,
+                until_end=until_end,
+                there=there,
+                gateway=gateway,
+            )
 
 
 def _on_spark(app: App, target: str, settings: Settings) -> Workers:

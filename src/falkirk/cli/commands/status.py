@@ -17,7 +17,7 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.inspect.low import Hold, LowWatermark, furthest
-from falkirk.runtime.inspect.status import PartStatus, Status, TaskStatus, WatermarkStatus, read_status
+from falkirk.runtime.inspect.status import PartStatus, ProblemStatus, Status, TaskStatus, WatermarkStatus, read_status
 from falkirk.runtime.observe.console import paused_words, table
 from falkirk.wording import counted
 
@@ -59,6 +59,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               offset: records after it cannot be read yet), end, since_s, words
       parts[]                 parts that have stopped by themselves: part, by, at (milliseconds since 1970), what, where,
                               hint, exit_code (of the error)
+      problems[]              what keeps it from running: what, where, hint, exit_code (of the error); by and at, if a run
+                              has ended with it and none has begun since (null: it was found now)
       low[]                   how far back a failure can take each task and batch part: of, at (the step, or the epoch; null:
                               it may begin with nothing), age_s, held_by[]: what holds it back, or rows that it sent: what
                               ("version", "copy", "idle", "worker", "part", "epoch", "reader", "outlet"), by (the task, batch
@@ -142,7 +144,26 @@ def shown(found: Status) -> RenderableType:
     ]
     batches: list[RenderableType] = ["", epochs, *pages]
     stopped = [text for part in found.parts for text in _stopped(found.app, part)]
-    return Group(title, *stopped, *(parts if found.stages else []), *(batches if found.batches else []))
+    problems = [Text(_problem(problem), "red") for problem in found.problems]
+    return Group(title, *problems, *stopped, *(parts if found.stages else []), *(batches if found.batches else []))
+
+
+def _problem(problem: ProblemStatus) -> str:
+    """What keeps the app from running.
+
+    >>> print(_problem(ProblemStatus("topic 'bids' is gone", "read by stage stats", "restore it", 4)))
+    it cannot run: topic 'bids' is gone
+      where: read by stage stats
+      to do: restore it
+    >>> print(_problem(ProblemStatus("boom", "", "fix it", 5, "ann@host-1", 1_767_225_600_000)))
+    a run ended at 2026-01-01 00:00:00 UTC by ann@host-1, exit code 5: boom
+      to do: fix it
+    """
+    error = FalkirkError(problem.what, where=problem.where, hint=problem.hint)
+    if problem.at is None:
+        return f"it cannot run: {error}"
+    at = datetime.fromtimestamp(problem.at / 1000, UTC)
+    return f"a run ended at {at:%Y-%m-%d %H:%M:%S} UTC by {problem.by}, exit code {problem.exit_code}: {error}"
 
 
 def _stopped(app: str, part: PartStatus) -> list[Text]:

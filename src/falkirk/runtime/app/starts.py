@@ -9,6 +9,7 @@ from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundInput, BoundTask
+from falkirk.runtime.layout.compatibility import FROM_SCRATCH
 from falkirk.runtime.layout.layout import Start
 
 ANOTHER_NAME = "give the flow another name"
@@ -42,7 +43,7 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
             raise SourceError(
                 f"topic {gone.place.topic!r} was deleted and recreated: its offsets now mean other records",
                 where=f"task {task.task.id}, which had read {gone.place.topic}[{gone.partition}] up to {ends[gone]}",
-                hint="give the flow another name to begin again on the new topic",
+                hint=FROM_SCRATCH,
             )
 
 

@@ -2,8 +2,8 @@
 
     target(source partition) = its high watermark at the start
     target(edge partition)   = its high watermark once all tasks that write the edge are done
-    done(task)               = no committed record is left between its last step's end and its targets,
-                               and nothing to migrate or rebuild, or its part has stopped by itself
+    done(task)               = no committed record is left between its last step's end and its targets, none was deleted
+                               there, and nothing is left to migrate or rebuild; or its part has stopped by itself
 
 Control records count in watermarks but are never read, so the last part is checked, not computed. An open transaction
 in a source is waited for, no matter whose it is: what it holds may be committed, and was there at the start.
@@ -151,9 +151,11 @@ class UntilEnd:
         self._waiting |= {p: a for p, (a, _) in left.items() if p in sources}
         if left and now - self._moved[bound.task.id] < QUIET:
             return False
-        # One record that is left says as much as a million.
-        return not left or all(
-            not read.records and read.position >= left[p][1] for p, read in self._inputs.read(left, most=1).items()
+        # One record that is left says as much as a million. If records were deleted before they were read, the task's worker
+        # raises that.
+        return not left or (
+            all(not read.records and read.position >= left[p][1] for p, read in self._inputs.read(left, most=1).items())
+            and all(first <= left[p][0] for p, first in self._topics.offsets(left, "earliest").items())
         )
 
     def close(self) -> None:

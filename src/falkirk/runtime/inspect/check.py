@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from falkirk.checkpoint.ids import OwnerId, cluster_of, name_of
+from falkirk.checkpoint.ids import OwnerId, TopicPartition, cluster_of, name_of
 from falkirk.connectors.java import find_java
 from falkirk.connectors.kafka.admin.acls import may_write_as, rights_on_groups, rights_on_topics
 from falkirk.connectors.kafka.admin.topic_settings import COMPACTED, FOREVER
@@ -32,8 +32,11 @@ from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.app.warnings import expired, one_task
 from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect.inputs import topics_now
 from falkirk.runtime.inspect.peek import peek
+from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.layout.preflight import HOW, Preflight, others, preflight, resolved
+from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.runtime.layout.wanted_topics import made_topics
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
@@ -104,11 +107,11 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         if view.topic in made_topics(plan) and not topics.describe([view.topic]):
             yield Finding(f"{view.kind} {view.topic}", True, "it is made at the start, for requests over HTTP")
             continue
-        there = yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))
-        if there:
+        if (yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))):
             yield from tried(f"records of {view.topic}", partial(_records, view, settings, topics))
     needed: list[NeededTopic] = []
     warned: list[Finding] = []
+    known: list[LayoutRecord] = []
 
     def lay_out() -> str:
         needed.extend(needed_topics(plan, settings, topics))
@@ -116,23 +119,35 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
             found = preflight(plan, settings, topics, control)
         check_fit(found, steps_topic(settings.prefix, plan.app))
         warned.extend(_warnings(found, topics))
+        known.extend([] if found.past.layout is None else [found.past.layout])
         return (
             f"{counted(found.tasks, 'task')}, {'as the app has had so far' if found.past.layout else 'for a new app'}"
         )
 
-    yield from tried("tasks", lay_out)
+    if (yield from tried("tasks", lay_out)) and known:
+        yield from tried("positions", lambda: _positions(known[0], settings, topics))
     yield from warned
     if missing := [topic for topic in needed if not topic.exists]:
         yield from tried("missing topics", lambda: _can_be_made(missing, settings, topics))
     if own := [topic for topic in needed if topic.exists and topic.role in KEPT]:
         yield from tried("own topics", lambda: _own(own, topics))
     yield from tried("clock", partial(_clock, plan, settings, topics))
-    known, wanted = {topic.name for topic in needed if topic.exists}, rights(plan, settings)
+    there, wanted = {topic.name for topic in needed if topic.exists}, rights(plan, settings)
     for name in ["", *others(plan)]:
-        mine = {name_of(topic) for topic in known if cluster_of(topic) == name}
+        mine = {name_of(topic) for topic in there if cluster_of(topic) == name}
         asked = [right for right in wanted if right.cluster == name]
         what = f"rights in {name}" if name else "rights"
         yield from tried(what, partial(_rights, asked, settings.cluster().of(name), mine))
+
+
+def _positions(known: LayoutRecord, settings: Settings, topics: Topics) -> str:
+    now = topics_now(known, topics)
+    steps = steps_topic(settings.prefix, known.app)
+    tasks = sum(stage.tasks for stage in known.stages)
+    last = map(last_step, last_records(settings, [TopicPartition(steps, i) for i in range(tasks)]))
+    for error in (error for step in last if step is not None for error in now.deleted(step.division)):
+        raise error
+    return "all that the app has not read yet is there"
 
 
 def _warnings(found: Preflight, topics: Topics) -> Iterator[Finding]:

@@ -9,20 +9,19 @@ workers     the app's group, and what they report on the control topic, partitio
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
+from falkirk.checkpoint.ids import TopicPartition, cluster_of
 from falkirk.checkpoint.reading import Records
+from falkirk.checkpoint.records import Range
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.admin.members import Member
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.places import by_cluster
 from falkirk.connectors.kafka.reading.held import SAY_AFTER, held
-from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
-from falkirk.errors import UnreachableError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect.inputs import InputStatus, TopicsNow, inputs_left, topics_now
 from falkirk.runtime.inspect.low import Facts, LowWatermark, low_watermarks, unwritten
 from falkirk.runtime.inspect.owners import FRESH_MS, TaskOwner, owners_of
 from falkirk.runtime.layout.app_lookup import layout_of
@@ -34,17 +33,6 @@ from falkirk.runtime.messages.protocol import Request, SentEpochReport, SentRepo
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import current_requests
 from falkirk.stream.definition.names import control_topic, drivers, steps_topic
-
-
-class InputStatus(msgspec.Struct, frozen=True):
-    """A task's position in one partition."""
-
-    topic: str
-    partition: int
-    position: int
-    lag: int | None
-    """The records left; an upper bound if they are more than a few. None: they are in another cluster than the app's, which
-    does not answer."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -157,6 +145,19 @@ class PartStatus(msgspec.Struct, frozen=True):
     exit_code: int
 
 
+class ProblemStatus(msgspec.Struct, frozen=True):
+    """What keeps an app from running."""
+
+    what: str
+    where: str
+    hint: str
+    exit_code: int
+    by: str | None = None
+    """Who ran the app, and on which host, if a run has ended with this error. Null: it was found now."""
+    at: int | None = None
+    """When that run ended: milliseconds since 1970, UTC."""
+
+
 class Status(msgspec.Struct, frozen=True):
     """An app."""
 
@@ -181,6 +182,8 @@ class Status(msgspec.Struct, frozen=True):
     """Partitions of sources in which a transaction has been open for some time."""
     parts: list[PartStatus] = []
     """The parts that have stopped by themselves, while the others go on."""
+    problems: list[ProblemStatus] = []
+    """The error that a run has ended with, if none has begun since; and what else would end one."""
     low: list[LowWatermark] = []
     """How far back a failure takes each task, in their order, and each batch part; and what holds that back."""
 
@@ -196,11 +199,17 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     steps = steps_topic(settings.prefix, name)
     names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
     places = [TopicPartition(steps, i) for i in range(len(names))]
+    there = topics_now(layout, topics)
     firsts, histories = first_steps(settings, places), last_records(settings, places)
     by_task = [stage for stage in layout.stages for _ in range(stage.tasks)]
-    own = [stage.inputs for stage in by_task]
     now = time.time_ns() // 1_000_000
-    read, silent = _inputs(histories, own, settings, topics)
+    divisions = [
+        [r for r in step.division if r.partition.place.topic in stage.inputs]  # broadcast tables belong to its worker
+        if (step := last_step(records)) is not None
+        else []
+        for records, stage in zip(histories, by_task, strict=True)
+    ]
+    read = inputs_left(divisions, there, settings.cluster(), topics)
     owners = owners_of(names, histories, group, announced, now)
     tasks = [
         _task(task, records, inputs, owner, now)
@@ -214,10 +223,12 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
     batches = _batches(name, layout, settings, topics, heard.epochs, now)
     facts = map(Facts, names, by_task, map(last_step, histories), firsts, owners)
+    # The group keeps the members of a run that has ended with an error for a session.
+    over = asked.ended is not None and not announced
     up = ("paused" if quiet else "degraded" if parts else "running") if running else "recovering"
     return Status(
         app=name,
-        state="stopped" if not members and not (driving and not layout.stages) else up,
+        state="stopped" if over or not (members or (driving and not layout.stages)) else up,
         group=name,
         layout=layout.number,
         falkirk=layout.falkirk,
@@ -229,9 +240,10 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         ],
         batches=batches,
         paused=paused,
-        silent=silent,
-        held=_held(layout, read, settings, silent, now),
+        silent=there.silent,
+        held=_held(layout, read, settings, now),
         parts=parts,
+        problems=_problems(asked.ended, there, divisions),
         low=low_watermarks(layout, list(facts), unwritten(layout, topics), batches, {p.part for p in parts}, now),
     )
 
@@ -244,6 +256,18 @@ def _parts(layout: LayoutRecord, stopped: Mapping[str, StoppedPart]) -> list[Par
         for part, s in sorted(stopped.items())
         if part in names
     ]
+
+
+def _problems(ended: StoppedPart | None, there: TopicsNow, divisions: Sequence[Sequence[Range]]) -> list[ProblemStatus]:
+    found = [] if there.error is None else [there.error]
+    found += [error for division in divisions for error in there.deleted(division)]
+    said = (
+        []
+        if ended is None
+        else [ProblemStatus(ended.what, ended.where, ended.hint, ended.exit_code, ended.by, ended.at)]
+    )
+    same = {problem.what for problem in said}
+    return [*said, *(ProblemStatus(e.what, e.where, e.hint, e.exit_code) for e in found if e.what not in same)]
 
 
 def _batches(
@@ -323,58 +347,22 @@ def _worker(owner: str, member: Member | None, announced: SentReport | None, now
     )
 
 
-def _inputs(
-    histories: Sequence[Records], own: Sequence[Sequence[str]], settings: Settings, topics: Topics
-) -> tuple[list[list[InputStatus]], list[str]]:
-    """The positions of each task in its own inputs, and what is left of them; and the clusters that do not answer. (Broadcast
-    tables belong to its worker.)"""
-    divisions = [
-        [r for r in step.division if r.partition.place.topic in inputs]
-        if (step := last_step(records)) is not None
-        else []
-        for records, inputs in zip(histories, own, strict=True)
-    ]
-    marks, silent = _marks({r.partition.place for division in divisions for r in division}, topics)
-    left = [[(r.partition.place, r.end, marks.get(r.partition.place)) for r in division] for division in divisions]
-    counts = Counts(settings.cluster())
-    try:
-        counted = counts.of(
-            Remaining(place, end, mark) for some in left for place, end, mark in some if mark is not None
-        )
-    finally:
-        counts.close()
-
-    def status(place: TopicPartition, end: Offset, mark: Offset | None) -> InputStatus:
-        return InputStatus(*place, end, None if mark is None else lag(Remaining(place, end, mark), counted))
-
-    return [[status(*one) for one in some] for some in left], silent
-
-
 def _held(
-    layout: LayoutRecord, read: Iterable[Iterable[InputStatus]], settings: Settings, silent: Collection[str], now: int
+    layout: LayoutRecord, read: Iterable[Iterable[InputStatus]], settings: Settings, now: int
 ) -> list[HeldStatus]:
     """Those that have been open for some seconds: others come and go."""
     sources = {name for name, topic in layout.topics.items() if topic.role == "source"}
-    places = {TopicPartition(i.topic, i.partition) for inputs in read for i in inputs if i.topic in sources}
+    places = {
+        TopicPartition(i.topic, i.partition)
+        for inputs in read
+        for i in inputs
+        if i.topic in sources and i.lag is not None
+    }
     cluster = settings.cluster()
     found = []
-    for one in held(cluster, {p for p in places if cluster_of(p.topic) not in silent}):
+    for one in held(cluster, places):
         age = None if one.since is None else max(0, now - one.since) / 1000
         if age is None or age >= SAY_AFTER:
             words = one.words(cluster.of(cluster_of(one.place.topic)).brokers)
             found.append(HeldStatus(*one.place, one.stable, one.end, age, words))
     return found
-
-
-def _marks(places: Iterable[TopicPartition], topics: Topics) -> tuple[dict[TopicPartition, Offset], list[str]]:
-    """The present ends of partitions; and the clusters, beside the app's own, that do not answer."""
-    marks: dict[TopicPartition, Offset] = {}
-    silent = []
-    for cluster, some in by_cluster(places).items():
-        try:
-            marks |= topics.offsets(some, "latest")
-        except UnreachableError:
-            if not cluster:
-                raise
-            silent.append(cluster)
-    return marks, silent

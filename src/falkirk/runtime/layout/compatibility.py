@@ -21,10 +21,11 @@ from falkirk.state.shards import SHARDS
 from falkirk.stream.stages.plan import Stage
 from falkirk.wording import counted
 
-ANOTHER_NAME = (
-    "undo the change, or give the flow another name: it then starts from scratch, beside this one; or let this one "
-    "start from scratch, with falkirk reset"
+FROM_SCRATCH = (
+    "give the flow another name: it then starts from scratch, beside this one; or let this one start from scratch, with "
+    "falkirk reset"
 )
+ANOTHER_NAME = f"undo the change, or {FROM_SCRATCH}"
 
 
 def stage_records(
@@ -151,13 +152,13 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo], growing: C
             raise error(
                 f"topic {name!r} is gone: app {known.app!r} had been using it",
                 where=_where(known, name),
-                hint="restore it, or give the flow another name: it then starts from scratch, beside this one",
+                hint=f"a topic that is created again is another topic: {FROM_SCRATCH}",
             )
         if now.id != was.id:
             raise error(
                 f"topic {name!r} was deleted and recreated: its offsets now mean other records",
                 where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
-                hint="give the flow another name to begin again on the new topic"
+                hint=FROM_SCRATCH
                 + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),
             )
         grows = was.role == "steps" or name in growing
@@ -166,8 +167,8 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo], growing: C
                 f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
                 "so its keys are in other places now",
                 where=_where(known, name),
-                hint="partitions cannot be taken away again; give the flow another name to begin again on all of them. A "
-                "source without a key, or with repartition=True, takes up new partitions by itself",
+                hint=f"partitions cannot be taken away again; {FROM_SCRATCH}. With repartition=True, the source may have keyed "
+                "records from before, and takes up new partitions by itself from then on",
             )
 
 

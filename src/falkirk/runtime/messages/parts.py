@@ -29,7 +29,7 @@ class StoppedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a part has stopped while the rest of its app goes on (`on_failure="part"`)."""
 
     by: str
-    """The worker or driver that has stopped it."""
+    """The worker or driver that has stopped it; of a whole app, who ran it, and where."""
     at: int
     """Milliseconds since 1970, UTC."""
     what: str

@@ -29,6 +29,9 @@ from falkirk.runtime.messages.protocol import Request
 LOOK = 1.0
 """Seconds between two looks."""
 
+ENDED = b"ended"
+"""The key of the error that the last run ended with (`ends`)."""
+
 What = Literal["pause", "checkpoint", "drain"]
 
 
@@ -47,7 +50,7 @@ class CurrentRequests:
 
     >>> asked = CurrentRequests().after(LogRecord(0, b"asked/pause", b'{"by":"ann@h1","at":7}'))
     >>> asked.pause.by, asked.after(LogRecord(1, b"asked/pause", None))
-    ('ann@h1', CurrentRequests(pause=None, checkpoint=None, drain=None, layout=0, parts={}))
+    ('ann@h1', CurrentRequests(pause=None, checkpoint=None, drain=None, layout=0, parts={}, ended=None))
     """
 
     pause: Request | None = None
@@ -57,6 +60,8 @@ class CurrentRequests:
     """The number of the newest recorded layout."""
     parts: Mapping[str, PartRecord] = field(default_factory=dict)
     """What was said last of each part that has ever stopped."""
+    ended: StoppedPart | None = None
+    """The error that a run ended with; None if one has begun since."""
 
     def stopped(self) -> dict[str, StoppedPart]:
         """The parts that have stopped by themselves, and why."""
@@ -69,6 +74,9 @@ class CurrentRequests:
                 with suppress(msgspec.DecodeError):
                     asked: dict[str, Any] = {what: None if record.value is None else _decode(record.value)}
                     return replace(self, **asked)
+        if record.key == ENDED:
+            with suppress(msgspec.DecodeError):
+                return replace(self, ended=None if record.value is None else decode_part(record.value))
         if record.key is not None and record.key.startswith(PART):
             with suppress(msgspec.DecodeError):
                 stopped = None if record.value is None else decode_part(record.value)

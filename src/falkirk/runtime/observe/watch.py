@@ -28,8 +28,10 @@ from falkirk.connectors.kafka.reading.lag import Counts
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.hosts import Hosts
+from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.logs import formed, stamped
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.ends import forget_end
 from falkirk.runtime.messages.events import Ended, Line, WorkerEvent
 from falkirk.runtime.messages.reports import ReportSender
 from falkirk.runtime.observe import console
@@ -160,8 +162,12 @@ class Watch:
 
     def _look_around(self, app: App, settings: Settings) -> None:
         counts, hosts = Counts(settings.cluster()), Hosts(app, settings, Topics(settings.cluster()))
+        before: int | None = WallClock().now()
         while not self._closed.wait(LAG_EVERY):
             try:
+                if before is not None:
+                    forget_end(settings.cluster(), app.control, before)
+                    before = None
                 self.board.counted = counts.of(self.board.left())
                 hosts.look()
             except FalkirkError as error:

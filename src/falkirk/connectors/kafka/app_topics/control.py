@@ -95,10 +95,16 @@ class Delivery:
 
 
 def deliver(
-    cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes | None, *, idempotent: bool = True
+    cluster: Cluster,
+    place: TopicPartition,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    idempotent: bool = True,
+    patience: float = PATIENCE,
 ) -> Delivery:
     """As `append`, with all details. If a second copy is harmless, a producer that is not idempotent writes in
-    a hundredth of a second: an idempotent one waits half a second for its id."""
+    a hundredth of a second: an idempotent one waits half a second for its id. `patience`: seconds until it gives up."""
     failure: list[KafkaError] = []
     deliveries: list[Delivery] = []
     sent = 0
@@ -111,11 +117,11 @@ def deliver(
             dated = millis if by == TIMESTAMP_LOG_APPEND_TIME else None
             deliveries.append(Delivery(Offset(message.offset() or 0), sent, dated, time.time_ns() // 1_000_000))
 
-    settings = {**cluster.settings(), "enable.idempotence": idempotent, "message.timeout.ms": int(PATIENCE * 1000)}
+    settings = {**cluster.settings(), "enable.idempotence": idempotent, "message.timeout.ms": int(patience * 1000)}
     producer = client(Producer, settings)
     sent = time.time_ns() // 1_000_000
     producer.produce(place.topic, value, key, place.partition, on_delivery=delivered)
-    producer.flush(PATIENCE + 1)
+    producer.flush(patience + 1)
     if deliveries:
         return deliveries[0]
     cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.reading.committed import CommittedReader
+from falkirk.errors import SourceError
 
 FEW = 10
 """So few are looked at one by one."""
@@ -34,6 +35,16 @@ def lag(left: Remaining, counted: Mapping[Remaining, int]) -> int:
     (1, 0)
     """
     return counted.get(left, max(0, left.mark - left.position))
+
+
+def deleted_unread(at: Offset, first: Offset, where: str) -> SourceError:
+    """Retention, or a person, has passed a reader at this position: what it has not read begins at `first` now."""
+    return SourceError(
+        f"records were deleted before they were read: those from offset {at} to {first - 1}",
+        where=where,
+        hint="to start from scratch on what is left, give the flow another name, or give falkirk reset; and let the topic's "
+        "retention outlast any time that the app may stand still",
+    )
 
 
 class Counts:

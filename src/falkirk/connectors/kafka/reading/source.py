@@ -15,6 +15,7 @@ from falkirk.connectors.kafka.client.config import SOURCE, Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.errors import translate
 from falkirk.connectors.kafka.client.places import ours, theirs
+from falkirk.connectors.kafka.reading.lag import deleted_unread
 from falkirk.connectors.kafka.reading.reader import place_of
 from falkirk.errors import SourceError
 from falkirk.stream.dataflow.records import Message as Record
@@ -158,12 +159,7 @@ class SourceReader:
                 hint="committed records were lost, or the topic was recreated: give the flow another name to start from "
                 "scratch",
             )
-        return SourceError(
-            f"records were deleted before they were read: those from offset {at} to {first - 1}",
-            where=where,
-            hint="give the flow another name to start from scratch on what is left; and let the topic's retention outlast "
-            "any time that the app may stand still",
-        )
+        return deleted_unread(Offset(at), Offset(first), where)
 
     def close(self) -> None:
         """Close the consumer."""
