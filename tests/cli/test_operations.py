@@ -227,6 +227,28 @@ def test_a_deleted_app_begins_anew_and_takes_nothing_of_the_old_on_another_host(
     assert (code, (elsewhere / stand.name).exists()) == (0, False), said
 
 
+@pytest.mark.slow
+def test_an_app_that_was_created_and_has_never_run_is_deleted_without_its_namesakes(stand: Stand) -> None:
+    desk, bids = desk_of(stand), stand.topic()
+    topics = Topics(stand.settings.cluster())
+    stays = {f"falkirk.{stand.name}.epochs.control", f"falkirk.{stand.name}.epochs.steps"}  # of the app NAME.epochs
+    for name in stays:
+        topics.create(name, 1, 1, {})
+    flow = (
+        'flow = fk.Flow(NAME)\nbids = flow.source(PREFIX + "bids", value=fk.Json({"auction": int, "price": int}))\n'
+        'bids.group_by("price", id="prices").agg(n=fk.len()).sink(PREFIX + "n", key="price", value=fk.Json())'
+    )
+    code, said = desk.give("topics", stand.target(flow), "--create")
+    assert code == 0, said
+    published = {f"falkirk.{stand.name}.dead-letters", f"{stand.prefix}n"}
+    assert len(topics_of(stand) - stays - published) == 5, topics_of(stand)  # the source, and four of its own
+    code, said = desk.give("delete", stand.name, "--yes", stateful=True)
+    assert code == 0, said
+    deadline = time.monotonic() + 30
+    while (left := topics_of(stand)) != {bids, *published, *stays}:
+        assert time.monotonic() < deadline, (left, said)
+
+
 def test_a_sink_that_the_flow_reads_too_is_never_deleted_and_is_said_to_stay(stand: Stand) -> None:
     desk, stats = desk_of(stand), stand.topic("stats")
     stand.topic()

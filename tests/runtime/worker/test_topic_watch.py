@@ -130,9 +130,11 @@ def test_silence_is_told_once_in_a_while_and_so_is_its_end(cluster: Cluster, cap
         cluster.answer = UnreachableError("no broker answers: timed out")
         for _ in range(3):
             look(over)
+        assert over.waits() == "broker:9092 has not answered for 0 s"
         cluster.answer = dict(AS_EVER)
         look(over)
         look(over)
+    assert over.waits() == ""
     silence, end = caplog.messages
     assert silence.startswith("broker:9092 has not answered for")
     assert end.startswith("broker:9092 answers again, after")

@@ -52,7 +52,7 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               silent_s (since when its worker has not reported, if that is 20 s or more)
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago, clock_ahead_ms (how far its clock is ahead of the broker's,
-                              at least), waits (what its transactions wait for; usually ""), query (the address
+                              at least), waits (what it waits for; usually ""), query (the address
                               where it answers questions about its state; "" if it does not)
       silent[]                other clusters that do not answer; lag does not count their records
       held[]                  source partitions with an open transaction: topic, partition, stable (the last stable

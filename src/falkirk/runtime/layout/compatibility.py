@@ -268,8 +268,8 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
         yield StateError(
             words,
             where=", ".join(f"stage {id_}" for id_ in eager),
-            hint="undo the change; or convert the state with migrate=; or rebuild it from what its inputs "
-            f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to continue without it: "
+            hint="undo the change; or convert the state with migrate=; or rebuild it from what its inputs still have, if "
+            f"falkirk plan APP:FLOW {drops.replace('--drop', '--rebuild')} says that it can be; or, to continue without it: "
             f"falkirk plan APP:FLOW --apply {drops}",
         )
     if lazy:

@@ -32,7 +32,7 @@ from falkirk.runtime.layout.app_lookup import known_app, no_such_app
 from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecord
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
-from falkirk.stream.definition.names import control_topic, drivers, replays_topic, steps_topic
+from falkirk.stream.definition.names import control_topic, drivers, own_topics, replays_topic, steps_topic
 from falkirk.wording import counted
 
 Tell = Callable[[str], None]
@@ -75,6 +75,9 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
     own = {name for name, role in roles.items() if role not in ("source", *PUBLISHED)} | {steps}
     # The record of replayed dead letters goes with them: letters without it could be replayed twice.
     others = {name for name, role in roles.items() if role in PUBLISHED} | {replays_topic(settings.prefix, app)}
+    if known.last is None:
+        own |= _created(app, settings, topics)
+        others.add(f"{own_topics(settings.prefix, app)}dead-letters")
     found = topics.describe(own | others)
     incarnation = "" if known.last is None else known.last.incarnation
     versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
@@ -88,6 +91,15 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
         folder=folder if folder.is_dir() else None,
         read_back=read_back(known.last),
     )
+
+
+def _created(app: str, settings: Settings, topics: Topics) -> set[str]:
+    """The topics that were created for an app that has never run, known by their names. Those of another app whose name
+    begins with this one's are not among them."""
+    names, mine = topics.names(), own_topics(settings.prefix, app)
+    others = tuple(n.removesuffix("control") for n in names if n.startswith(mine) and n.endswith(".control"))
+    kinds = tuple(f"{mine}{kind}." for kind in ("changelog", "edge", "epochs"))
+    return {n for n in names if n.startswith(kinds) and not n.startswith(tuple(o for o in others if o != mine))}
 
 
 def read_back(layout: LayoutRecord | None) -> tuple[str, ...]:

@@ -105,6 +105,12 @@ class TopicWatch:
             with suppress(UnreachableError):
                 self._match(names.result(), now)
 
+    def waits(self) -> str:
+        """Since when the cluster has not answered, in words; "" while it answers."""
+        if self._silence is None:
+            return ""
+        return f"{self._there.brokers} has not answered for {time.monotonic() - self._heard:.0f} s"
+
     def _looks(self, leads: bool, newest: int, now: float) -> bool:
         """Whether it is time to list the names of all topics."""
         if newest > self._newest:
@@ -144,9 +150,7 @@ class TopicWatch:
     def _silent(self, error: UnreachableError, now: float) -> None:
         self._silence = self._silence or Cadence(0, AGAIN)
         if self._silence.due(now):
-            seconds = now - self._heard
-            logger.warning("%s has not answered for %.0f s; nothing is lost; retrying: %s",
-                           self._there.brokers, seconds, error.what)  # fmt: skip
+            logger.warning("%s; nothing is lost; retrying: %s", self.waits(), error.what)
 
     def _answered(self, now: float) -> None:
         if self._silence is not None:

@@ -260,8 +260,10 @@ class Worker:
         return self._time.ahead_ms()
 
     def waits(self) -> str:
-        """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
-        words = [*(domain.waits() for domain in self.domains.values()), self._publisher.waits()]
+        """What it waits for and since when: an answer of a cluster, the end of a transaction or a take-over; "" if nothing is
+        unusual."""
+        words = [watch.waits() for watch in self._topic_watches]
+        words += [*(domain.waits() for domain in self.domains.values()), self._publisher.waits()]
         return "; ".join(dict.fromkeys(filter(None, words)))
 
     def recovering(self) -> list[Owned]:

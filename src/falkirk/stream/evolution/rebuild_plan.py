@@ -116,7 +116,10 @@ def check_times(stage: PhysicalStage, rebuilt: Collection[op.Operator], plan: Re
             )
         if why is not None:
             raise StateError(
-                why, where=f"stage {stage.id}", hint="give the flow another name: it then starts from scratch"
+                why,
+                where=f"stage {stage.id}",
+                hint="give the flow another name: it then starts from scratch; or continue without the state: falkirk plan "
+                f"APP:FLOW --apply {' '.join(f'--drop {o.id}' for o in rebuilt)}",
             )
     for o in rebuilt:
         if not o.completes:
