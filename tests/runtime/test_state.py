@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import falkirk as fk
+from falkirk.cli.commands.state import Show, key_texts
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.state import TaskState, first_rows, key_of
 from falkirk.state.checkpoints import CheckpointStore
@@ -194,3 +195,28 @@ def test_a_column_named_like_one_of_the_key_is_shown_with_the_name_of_its_table(
         assert sorted(first_rows(state, 0)["door"]) == ["a", "b"]
         assert list(table.shown) == [column for column in row if column != "door"]
         store.close()
+
+
+def test_a_window_s_key_is_given_as_the_flow_says_it_and_decimals_are_shown_as_such(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flow = fk.Flow("shop")
+    row = {"shop": str, "price": fk.Decimal(10, 2), "at": int}
+    sales = flow.source("sales", key="shop", time="at", late="1m", value=fk.Json(row))
+    sums = sales.group_by("shop", fk.tumbling("at", "1m"), id="sums").agg(total=fk.sum("price"), top=fk.max("price"))
+    sums.sink("sums", key=["shop", "window_start"], value=fk.Json())
+    app, table = MemoryApp(flow), table_of(flow.plan(), "sums")
+    for price in ("9.50", "1.25"):
+        app.append("sales", b"north", json.dumps({"shop": "north", "price": price, "at": 61_000}).encode())
+    app.run()
+    state = TaskState(table, "sums/0", 0, 0, None, dict(app.states[table.stage, 0].data))
+    pairs = state.get(key_of(table, key_texts('["north", 60000, 120000]', table)))
+    Show(table, as_json=True)(state, table.frame(pairs))
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown["key"].items()) == [("shop", "north"), ("window_start", 60_000), ("window_end", 120_000)]
+    assert {name: shown["value"][name] for name in ("total.sum", "top.best")} == {
+        "total.sum": "10.75",
+        "top.best": "9.50",
+    }
+    with pytest.raises(ConfigError, match="which has the columns shop, window_start, window_end"):
+        key_texts("north", table)

@@ -16,6 +16,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.state import States, TaskState, first_rows, key_of
 from falkirk.runtime.observe.console import table as columns_of
+from falkirk.state.cells import as_decimal
 from falkirk.stream.access.endpoints import plain
 from falkirk.stream.access.stored_state import Table
 from falkirk.stream.flow.load import load_flow
@@ -47,7 +48,7 @@ def get(target: str, operator: str, key: str, as_json: bool, **options: Any) -> 
     The exit code is 0, or 1 if there is no state for KEY.
     """
     states = _states(target, operator, options)
-    wanted = key_of(states.table, _texts(key, states.table))
+    wanted = key_of(states.table, key_texts(key, states.table))
     show = Show(states.table, as_json=as_json)
     for task in range(states.tasks):
         with states.open(task) as found:
@@ -101,19 +102,23 @@ def _states(target: str, operator: str, options: dict[str, Any]) -> States:
     return States(load_flow(target).plan(settings.prefix), operator, settings, Topics(settings.cluster()))
 
 
-def _texts(key: str, table: Table) -> list[str | None]:
+def key_texts(key: str, table: Table) -> list[str | None]:
     """The columns of a key, as text."""
     if len(table.keys) == 1:
         return [key]
     try:
         given = msgspec.json.decode(key, type=list[Any])
     except msgspec.DecodeError as error:
-        names = ", ".join(table.keys)
+        names = ", ".join(table.asked)
         raise ConfigError(
             f"{key!r} is not a valid key of this state, which has the columns {names}",
             hint='give a JSON array: \'["JFK","LAX"]\'',
         ) from error
-    return [None if v is None else v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in given]
+    texts = [None if v is None else v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in given]
+    if len(texts) != len(table.asked):
+        return texts  # which is an error
+    by_name = dict(zip(table.asked, texts, strict=True))
+    return [by_name[name] for name in table.keys]
 
 
 class Show:
@@ -125,6 +130,9 @@ class Show:
 
     def __call__(self, state: TaskState, rows: pl.DataFrame) -> None:
         """Rows of one task."""
+        rows = rows.select(*self._table.asked, pl.exclude(*self._table.asked)).with_columns(
+            as_decimal(rows[column], scale).alias(column) for column, scale in self._table.scales.items()
+        )
         if self._json:
             for row in rows.iter_rows(named=True):
                 click.echo(msgspec.json.encode(self._object(state, row)))
@@ -145,7 +153,7 @@ class Show:
                 value.setdefault(aggregate, {})[part] = plain(row[name])
             else:
                 value[name] = plain(row[name])
-        key = {name: plain(row[name]) for name in self._table.keys}
+        key = {name: plain(row[name]) for name in self._table.asked}
         return {"key": key, "value": value, "task": state.task, "step": state.step}
 
 

@@ -6,9 +6,9 @@ What is kept of a group are the parts of its aggregates: those of `top=fk.max("p
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -63,6 +63,10 @@ class Table:
     """The first tables of earlier versions of the operator, which have a mark when nothing is left in them to be moved."""
     name: str = "state"
     """Of the table in its operator."""
+    asked: tuple[str, ...] = ()
+    """The columns of the key, in the order in which people give them."""
+    scales: Mapping[str, int] = field(default_factory=dict)
+    """The columns that hold the integers behind decimals, and how many digits of each are after the point."""
 
     @property
     def shown(self) -> pl.Schema:
@@ -186,6 +190,8 @@ def table_of(plan: Plan, name: str) -> Table:
         ordered=operator.ordered,
         earlier=_earlier(stage.state_schema, name),
         name=table,
+        asked=tuple(operator.asked_by(table)),
+        scales=operator.scales(),
     )
 
 
@@ -203,7 +209,9 @@ def operator_of(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
         if operator.stateful and operator.table_schemas()
     }
     if name not in stateful:
-        raise ConfigError(f"the flow has no state for {name!r}", hint=did_you_mean(name, stateful))
+        hidden = any(o.id == name and o.stateful for stage in plan.stages for o in getattr(stage, "operators", ()))
+        what = f"what {name!r} keeps cannot be shown" if hidden else f"the flow has no state for {name!r}"
+        raise ConfigError(what, hint=did_you_mean(name, stateful))
     return stateful[name]
 
 

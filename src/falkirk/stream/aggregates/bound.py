@@ -121,6 +121,11 @@ class Bound(ABC):
     def parts(self) -> Mapping[str, pl.DataType]:
         """The columns of the state, in an order that is part of the fingerprint."""
 
+    @property
+    def scales(self) -> Mapping[str, int]:
+        """The parts that hold the integers behind decimals, and how many digits of each are after the point."""
+        return {}
+
     @abstractmethod
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         """By part: what a group's rows come to. `weight` is None where rows are only added."""

@@ -154,6 +154,10 @@ class BoundDecimals(BoundIntegers):
     def returns(self) -> pl.DataType:
         return pl.Float64() if self.mean_wanted else pl.Decimal(38, self.scale)
 
+    @property
+    def scales(self) -> Mapping[str, int]:
+        return {"sum": self.scale}
+
     def argument(self, name: str = "x") -> pl.Expr:
         return super().argument(name).to_physical()
 

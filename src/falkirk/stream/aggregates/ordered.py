@@ -59,6 +59,10 @@ class BoundOrdered(BoundBest):
     def argument(self, name: str = "x") -> pl.Expr:
         return in_state(super().argument(name), self.by if name == "by" else self.dtype)
 
+    @property
+    def scales(self) -> Mapping[str, int]:
+        return {part: t.scale for part, t in (("by", self.by), ("x", self.dtype)) if isinstance(t, pl.Decimal)}
+
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         if weight is not None:
             return {}

@@ -164,6 +164,10 @@ class DecimalExtreme(BoundExtreme):
     def returns(self) -> pl.DataType:
         return self.shown
 
+    @property
+    def scales(self) -> Mapping[str, int]:
+        return {"best": self.shown.scale}
+
     def argument(self, name: str = "x") -> pl.Expr:
         return super().argument(name).to_physical()
 

@@ -329,6 +329,15 @@ class Operator(ABC):
         """The columns of the key of one of its tables."""
         return pl.Schema({column: self.inputs[0].schema[column] for column in self.state_columns})
 
+    def asked_by(self, table: str) -> Sequence[str]:
+        """The columns of the key of one of its tables, in the order in which people give them."""
+        return [*self.state_keys(table)]
+
+    def scales(self) -> Mapping[str, int]:
+        """The parts of its aggregates that hold the integers behind decimals, by their columns, and how many digits of each
+        are after the point."""
+        return {}
+
     def placed_by(self, table: str) -> Key | None:
         """The key whose hash gives the shard of a row of one of its tables, and its task; None: the row's own key does not
         tell, and whoever looks for it must look everywhere."""

@@ -104,6 +104,9 @@ class Group(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {GROUPS: self.state_schema}
 
+    def scales(self) -> Mapping[str, int]:
+        return {f"{b.name}.{part}": scale for b in self.bounds for part, scale in b.scales.items()}
+
     def placed_by(self, table: str) -> Key | None:
         return self.partitioned
 

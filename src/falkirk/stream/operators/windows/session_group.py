@@ -131,6 +131,9 @@ class SessionGroup(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {SESSIONS: self.state_schema}
 
+    def scales(self) -> Mapping[str, int]:
+        return {f"{b.name}.{part}": scale for b in self.aggregates.values() for part, scale in b.scales.items()}
+
     def placed_by(self, table: str) -> Key | None:
         return self.partitioned
 

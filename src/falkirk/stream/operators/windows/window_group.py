@@ -79,6 +79,9 @@ class WindowGroup(Group):
     def tables(self) -> Sequence[str]:
         return [*super().tables(), ENDS]
 
+    def asked_by(self, table: str) -> Sequence[str]:
+        return self.columns
+
     def carries(self, was: Group, table: str) -> bool:
         return table == ENDS or super().carries(was, table)
 
