@@ -220,3 +220,19 @@ def test_a_window_s_key_is_given_as_the_flow_says_it_and_decimals_are_shown_as_s
     }
     with pytest.raises(ConfigError, match="which has the columns shop, window_start, window_end"):
         key_texts("north", table)
+
+
+def test_a_lookup_keeps_the_rows_of_its_table_by_the_key_that_the_topic_spells() -> None:
+    flow = fk.Flow("shop")
+    sales = flow.source("sales", key="shop", value=fk.Json({"shop": int, "price": int}))
+    shops = flow.table("shops", key="shop", value=fk.Json({"shop": int, "town": str}))
+    sales.lookup(shops, on="shop", id="towns").sink("sold", key="shop", value=fk.Json())
+    app, table = MemoryApp(flow), table_of(flow.plan(), "towns")
+    for shop, town in ((3, "Ayr"), (4, "Wick"), (3, "Oban")):
+        app.append("shops", b"%d" % shop, json.dumps({"town": town}).encode())
+    app.append("sales", b"3", json.dumps({"shop": 3, "price": 7}).encode())
+    app.run()
+    state = TaskState(table, "towns/0", 0, 0, None, dict(app.states[table.stage, 0].data))
+    assert table.frame(state.get(key_of(table, ["3"]))).to_dicts() == [{"key": b"3", "town": "Oban"}]
+    assert sorted(row["town"] for row in first_rows(state, 0).to_dicts()) == ["Oban", "Wick"]
+    assert state.get(key_of(table, ["5"])) == []

@@ -25,7 +25,7 @@ from falkirk.stream.flow.load import load_flow
 @click.group()
 def state() -> None:
     """Show the state that operators keep for their keys: for group_by, the parts of its aggregates; for a process, the tables
-    that it declares.
+    that it declares; for a lookup, the rows of its table, whose key is the table's as its topic spells it.
 
     The state comes from the newest versions in the checkpoint store. For eager stages the changelog is applied, so the state
     is that of the last committed step. The app need not be running.

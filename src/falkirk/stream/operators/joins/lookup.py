@@ -32,7 +32,7 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.formats import Key
 
 _KEY = pl.Schema({"key": pl.Binary()})
-"""State knows a key by the bytes that both sides write it as."""
+"""State knows a key by the bytes that both sides write it as, and so do people who ask for it."""
 
 _SPELT, _OF_TABLE, _KEPT = "__falkirk_key", "__falkirk_of_table", "__falkirk_kept."
 
@@ -48,6 +48,7 @@ class Lookup(Operator):
     stateful: ClassVar[bool] = True
     reruns: ClassVar[bool] = True
     table_ports: ClassVar[frozenset[int]] = frozenset({1})
+    main_table: ClassVar[str] = LOOKED_UP
     on: Key
     """Of the stream."""
     key: Key
@@ -88,8 +89,11 @@ class Lookup(Operator):
         keys = {c: self.inputs[1].schema[c] for c in self.key.columns}
         return f"{self.id} v{self.version}: {words(keys)} → {words(self.kept)} (written as {self.key!r})"
 
-    def tables(self) -> Sequence[str]:
-        return [LOOKED_UP]
+    def table_schemas(self) -> Mapping[str, pl.Schema]:
+        return {LOOKED_UP: self.kept}
+
+    def state_keys(self, table: str) -> pl.Schema:
+        return _KEY
 
     def rebuilt_from(self) -> Sequence[Operator]:
         return self.inputs[1:]
