@@ -1,10 +1,13 @@
-"""The invariants, as named equations. The protocol checks them as it runs; tests and the simulator check them too.
+"""The invariants, as named equations, each a function here.
 
-chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n);
-           layout(n+1) ≥ layout(n); all began with the same base, or with none
-names      owners of step records follow the order of names
+follows    division(n+1).start = division(n).end; clock(n+1) ≥ clock(n); layout(n+1) ≥ layout(n); one base, or none
+chain      steps of a task, in log order, are 0, 1, 2…, and each follows the one before
+once       of one owner, one committed step n: a step that is tried again was not committed before
 prefix     store.step ≤ last committed step, and a running store has nothing of the steps after its own
-visible    committed outputs = outputs of steps 0..last
+names      owners of step records follow the order of names
+
+The protocol checks all but `names` as it runs: a recovery reads too few records to see that one. The simulator checks it
+over whole logs, and there also what only all topics together show: committed outputs = outputs of steps 0..last.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ broadcast.py   broadcast tables, shared by all tasks of the worker
 upstream.py    tables that come through an exchange: what they are waited for
 replay.py      recorded steps, run again
 rereading.py   inputs read again for operators that are rebuilt
+unreadable.py  inputs that cannot be read: an error of the app, or a sign that another worker has the task
 """
 
 from __future__ import annotations
