@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
-from falkirk.checkpoint.names import Ownerships, owners
+from falkirk.checkpoint.ownerships import Ownerships, owners
 from falkirk.checkpoint.ports import Log, Read
 from falkirk.checkpoint.records import Released, TaskRecord, decode
 from falkirk.errors import StateError

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from falkirk.checkpoint import backfill, invariants
 from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
-from falkirk.checkpoint.names import last_named
+from falkirk.checkpoint.ownerships import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import LOST_RECORDS, Records, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord

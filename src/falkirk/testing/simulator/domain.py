@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from falkirk.checkpoint import takeover
 from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
-from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ownerships import last_named
 from falkirk.checkpoint.ports import Clock, Replayer
 from falkirk.checkpoint.records import Range, decode
 from falkirk.checkpoint.regimes.floors import Floor, Floors, kept_from

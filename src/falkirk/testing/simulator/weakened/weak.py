@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from types import coroutine
 from typing import Any
 
-from falkirk.checkpoint import names, reading, takeover, transaction
+from falkirk.checkpoint import ownerships, reading, takeover, transaction
 from falkirk.checkpoint.ids import Nonce, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded
@@ -16,20 +16,20 @@ from falkirk.checkpoint.worker import core
 from falkirk.testing.simulator.points import Order, Point
 
 _fence, _recover, _releasable = takeover.fence, takeover.recover, core.releasable
-_add, _read_to_marks = names.Ownerships.add, reading.read_to_marks
+_add, _read_to_marks = ownerships.Ownerships.add, reading.read_to_marks
 
 
 # names, releases, fences
 
 
-def add_and_forget_at_any_release(self: names.Ownerships, record: TaskRecord) -> None:
+def add_and_forget_at_any_release(self: ownerships.Ownerships, record: TaskRecord) -> None:
     """At a `released`, forget all earlier owners, whichever it cites."""
     if isinstance(record, Released):
         self._owners.clear()
     _add(self, record)
 
 
-def nobody(_: names.Ownerships) -> set[OwnerId]:
+def nobody(_: ownerships.Ownerships) -> set[OwnerId]:
     """No owner is to be fenced."""
     return set()
 
@@ -169,12 +169,12 @@ async def recover_with_early_marks(log: Log, stores: Stores, replayer: Replayer,
 
 async def read_ownerships_committed(
     log: Log, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, names.Ownerships]:
+) -> dict[TopicPartition, ownerships.Ownerships]:
     """Only what is committed now."""
     first, marks = await log.start(partitions), await log.mark(partitions)
     reads = await log.read_committed({p: (first[p], marks[p]) for p in partitions})
-    found = {p: names.Ownerships() for p in partitions}
-    for p, ownerships in found.items():
+    found = {p: ownerships.Ownerships() for p in partitions}
+    for p, owned in found.items():
         for _, record in decoded(reads[p]):
-            ownerships.add(record)
+            owned.add(record)
     return found

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
-from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
+from falkirk.checkpoint import ownerships, pipeline, reading, takeover, transaction
 from falkirk.checkpoint.regimes import Eager, Lazy, eager, lazy
 from falkirk.checkpoint.worker import aborts, core
 from falkirk.testing.simulator import domain as domain_module
@@ -97,7 +97,7 @@ WEAKENINGS: dict[str, Weakening] = (
     {
         "anonymous-released": Weakening(
             "`released` does not say which name it ends: it covers every name before it",
-            (Patch(names.Ownerships, "add", weak.add_and_forget_at_any_release),),
+            (Patch(ownerships.Ownerships, "add", weak.add_and_forget_at_any_release),),
             Schedule(
                 ONE,
                 Plan(
@@ -143,7 +143,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "no-fence": Weakening(
             "a take-over fences nobody",
-            (Patch(names.Ownerships, "unclean", weak.nobody),),
+            (Patch(ownerships.Ownerships, "unclean", weak.nobody),),
             Schedule(ONE, Plan((Pause(worker=0, on=OFFERED, at=2),), lazy_broker=True)),
         ),
         "fence-read-name": Weakening(

@@ -1,4 +1,4 @@
-"""Who owned a task, read from its steps partition."""
+"""The ownerships of a task, read from its steps partition: who owned it, and whom to fence."""
 
 from __future__ import annotations
 
