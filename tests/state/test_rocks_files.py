@@ -37,8 +37,8 @@ def test_another_format_is_refused(store: RocksStore, folder: Path) -> None:
     store.close()
     file = folder / manifest.FILE
     content = json.loads(file.read_text())
-    assert content["format"] == [manifest.LAYOUT, codec.FORMAT]
-    content["format"] = [manifest.LAYOUT, codec.FORMAT + 1]
+    assert content["format"] == [manifest.FOLDER_FORMAT, codec.FORMAT]
+    content["format"] = [manifest.FOLDER_FORMAT, codec.FORMAT + 1]
     content["versions"] = "of another shape"
     file.write_text(json.dumps(content))
     with pytest.raises(StateError, match="format") as caught:

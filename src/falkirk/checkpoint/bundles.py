@@ -21,7 +21,8 @@ from falkirk.checkpoint.steps import HEADER, Maker, maker
 from falkirk.wording import counted
 
 BUNDLE = "falkirk-bundle"
-MARK = b"\x03"
+MAGIC = b"\x03"
+"""The first byte of a bundle."""
 LIMIT = 512 << 10
 """Bytes of the parts of one bundle: well below the broker's default for the largest record (1 MiB)."""
 
@@ -54,7 +55,7 @@ def _bundled(topic: str, partitions: dict[int, list[tuple[bytes, int, bytes]]]) 
             values.append(parts[0][0])
             headers.append([(HEADER, parts[0][2])])
         else:
-            values.append(MARK + _encode([value for value, _, _ in parts]))
+            values.append(MAGIC + _encode([value for value, _, _ in parts]))
             headers.append([(BUNDLE, b"\n".join(made for _, _, made in parts))])
     latest = [max(timestamp for _, timestamp, _ in parts) for _, parts in bundles]
     return Writes(topic, [p for p, _ in bundles], [None] * len(bundles), values, latest, headers)
@@ -74,10 +75,10 @@ def _cut(parts: list[tuple[bytes, int, bytes]]) -> Iterator[list[tuple[bytes, in
 def parts_of(value: bytes | None) -> list[bytes | None]:
     """The values in a bundle; the value of any other record. Raises msgspec.DecodeError if a bundle is damaged.
 
-    >>> parts_of(MARK + _encode([b"a", b"b"])), parts_of(b"a"), parts_of(None)
+    >>> parts_of(MAGIC + _encode([b"a", b"b"])), parts_of(b"a"), parts_of(None)
     ([b'a', b'b'], [b'a'], [None])
     """
-    return [*_decode(value[1:])] if value is not None and value.startswith(MARK) else [value]
+    return [*_decode(value[1:])] if value is not None and value.startswith(MAGIC) else [value]
 
 
 def parts_made(
@@ -87,7 +88,7 @@ def parts_made(
 
     Raises msgspec.DecodeError if a bundle is damaged.
 
-    >>> parts_made([("falkirk-bundle", b"by.k/0 7 0\\nby.k/1 5 0")], MARK + _encode([b"a", b"b"]))[1]
+    >>> parts_made([("falkirk-bundle", b"by.k/0 7 0\\nby.k/1 5 0")], MAGIC + _encode([b"a", b"b"]))[1]
     (Maker(task='by.k/1', step=5, sequence=0), b'b')
     >>> parts_made([("falkirk", b"by.k/0 7 0")], b"a"), parts_made(None, b"a")
     ([(Maker(task='by.k/0', step=7, sequence=0), b'a')], [(None, b'a')])

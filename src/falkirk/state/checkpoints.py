@@ -202,7 +202,7 @@ class CheckpointStore:
         for file in version.files:
             name = version.path if file.data is not None else f"files/{file.hash}"
             if Path(file.name).name != file.name:
-                raise remote.damaged(self._objects.where(version.path), f"'{file.name}' is not a file's name")
+                raise remote.damaged(f"'{file.name}' is not a file's name", self._objects.where(version.path))
             found = hashlib.blake2b(digest_size=16)
             try:
                 with files.writing(folder / file.name) as out:
@@ -213,7 +213,7 @@ class CheckpointStore:
                         if report:
                             report(done, version.size)
                 if found.hexdigest() != file.hash:
-                    raise remote.damaged(self._objects.where(name), "its contents have changed")
+                    raise remote.damaged("its contents have changed", self._objects.where(name))
             except DamagedError:
                 self._bad.add(file.hash)
                 raise

@@ -19,8 +19,8 @@ from falkirk.state.store import EMPTY, Identity, Progress
 
 FILE = "manifest.json"
 
-LAYOUT = 1
-"""Of the folder. With the codec's format it is the store's format."""
+FOLDER_FORMAT = 1
+"""With the codec's format it is the store's format."""
 
 
 class VersionEntry(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Manifest(msgspec.Struct, frozen=True):
     versions: tuple[VersionEntry, ...] = (VersionEntry(0, EMPTY),)
     live: int | None = None
     """Number of the live copy's folder; None: still to be made, from the last version."""
-    format: tuple[int, int] = (LAYOUT, codec.FORMAT)
+    format: tuple[int, int] = (FOLDER_FORMAT, codec.FORMAT)
 
     def version(self, number: int) -> VersionEntry:
         """The entry of one version. Raises StateError if there is none."""
@@ -77,9 +77,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise damaged(str(error), str(folder)) from error
     try:
         found = _decode_format(data).format
-        if found != (LAYOUT, codec.FORMAT):
+        if found != (FOLDER_FORMAT, codec.FORMAT):
             raise StateError(
-                f"the state is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
+                f"the state is of format {found}, and this release reads {(FOLDER_FORMAT, codec.FORMAT)}",
                 where=str(folder),
                 hint="use the release that wrote it, or move the folder away to have the task restored",
             )

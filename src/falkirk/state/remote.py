@@ -13,7 +13,7 @@ from falkirk.state import codec
 from falkirk.state.meta import UNREADABLE, check_identity
 from falkirk.state.store import Identity, Progress
 
-LAYOUT = 2
+JSON_FORMAT = 2
 """Of a version's JSON; with the codec's format it is the version's format. 1 held no files."""
 
 SMALL = 16 << 10
@@ -36,7 +36,7 @@ class RemoteVersion(msgspec.Struct, frozen=True):
     identity: Identity
     progress: Progress
     files: tuple[RemoteFile, ...]
-    format: tuple[int, int] = (LAYOUT, codec.FORMAT)
+    format: tuple[int, int] = (JSON_FORMAT, codec.FORMAT)
 
     @property
     def step(self) -> int:
@@ -76,20 +76,20 @@ def decode(data: bytes, wanted: Identity, where: str) -> RemoteVersion:
     """A version's json. Raises DamagedError if it cannot be read, StateError if this release or task cannot use it."""
     try:
         found = _decode_format(data).format
-        if found not in ((1, codec.FORMAT), (LAYOUT, codec.FORMAT)):
+        if found not in ((1, codec.FORMAT), (JSON_FORMAT, codec.FORMAT)):
             raise StateError(
-                f"a version is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
+                f"a version is of format {found}, and this release reads {(JSON_FORMAT, codec.FORMAT)}",
                 where=where,
                 hint="use the release that wrote it",
             )
         version = _decode_remoteversion(data)
     except UNREADABLE as error:
-        raise damaged(where, str(error)) from error
+        raise damaged(str(error), where) from error
     check_identity(version.identity, wanted, where=where)
     return version
 
 
-def damaged(where: str, why: str) -> DamagedError:
+def damaged(why: str, where: str) -> DamagedError:
     """Something in a checkpoint store cannot be used."""
     return DamagedError(
         f"a checkpoint cannot be read: {why}",

@@ -110,4 +110,4 @@ class TaskObjects:
             with in_words(where):
                 yield
         except FileNotFoundError as error:
-            raise remote.damaged(where, "it is not there") from error
+            raise remote.damaged("it is not there", where) from error
