@@ -13,7 +13,7 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerI
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Range, StepRecord
-from falkirk.checkpoint.regimes import Eager, Lazy, Means, Tail, lazy
+from falkirk.checkpoint.regimes import Eager, Lazy, LogBounds, Means, lazy
 from falkirk.checkpoint.regimes.lazy import roll_divisions, torn
 from falkirk.checkpoint.tasks import InvariantError, Owned, Phase, Revoked, Task
 from falkirk.state.memory import MemoryDisk, MemoryStore
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_while_it_runs_steps_again_has_spared_the_next_one_mo
 
 CHANGELOG = TopicPartition("changelog", 0)
 EAGER = Task(TaskId("eager", 0), TopicPartition("steps", 0), Eager((CHANGELOG,)))
-TAIL = Tail({CHANGELOG: Offset(0)}, {CHANGELOG: Offset(10)})
+BOUNDS = LogBounds({CHANGELOG: Offset(0)}, {CHANGELOG: Offset(10)})
 IDENTITY = Identity("app", "eager/0", "")
 DAY = 24 * 3600 * 1000
 
@@ -109,7 +109,7 @@ def means(log: object, clock: At, stores: object = None) -> Means:
 
 def roll(log: Changelog, store: MemoryStore, *, now: int = 0, revoked: bool = False) -> None:
     owned = Owned(EAGER, Phase.FENCING, Nonce("n"), store, revoked=revoked)
-    driver.run(EAGER.recovery.recover(means(log, At(now)), owned, STEPS[9:10], TAIL))
+    driver.run(EAGER.recovery.recover(means(log, At(now)), owned, STEPS[9:10], BOUNDS))
 
 
 def test_a_changelog_goes_on_where_a_worker_that_died_had_come_to() -> None:
@@ -154,7 +154,7 @@ def test_a_changelog_that_takes_days_to_read_is_not_trusted() -> None:
 
     owned = Owned(EAGER, Phase.FENCING, Nonce("n"), store)
     means_ = means(Slow(), clock, OneStore(store))
-    assert not driver.run(EAGER.recovery.recover(means_, owned, STEPS[9:10], TAIL))
+    assert not driver.run(EAGER.recovery.recover(means_, owned, STEPS[9:10], BOUNDS))
     assert owned.opened() is not store, "another is open"
     assert store.progress == Progress(-1, 0, 0, 0, -1, ahead=4), "it is at no step, and as old as the recovery"
 

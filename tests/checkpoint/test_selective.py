@@ -13,8 +13,8 @@ from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId,
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import GoOn, Output
 from falkirk.checkpoint.records import Move, SelectiveCheckpoint, StepRecord
-from falkirk.checkpoint.regimes import Lazy, Means, Tail, selective
-from falkirk.checkpoint.regimes.selective import rollback
+from falkirk.checkpoint.regimes import Lazy, LogBounds, Means, selective
+from falkirk.checkpoint.regimes.selective import plan_rollback
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import DivergenceError, SourceError
 from falkirk.state.memory import MemoryDisk, MemoryStore
@@ -101,22 +101,22 @@ class Times:
 
 
 def test_it_begins_at_the_newest_step_that_the_newest_checkpoint_makes_superfluous() -> None:
-    found = rollback(recorded(), EMPTY)
+    found = plan_rollback(recorded(), EMPTY)
     assert found is not None
-    assert (found.begin, found.end) == (16, 20), "16 + 3 ≤ 20 − 1, and not 18 + 3"
+    assert (found.after, found.end) == (16, 20), "16 + 3 ≤ 20 − 1, and not 18 + 3"
     assert found.kept == ((b"watermark", b"15"),)
     for every in (1, 2, 3, 5):
         marked = [r for _, r in recorded(every) if r.selective]
         reached = marked[-1].selective
         assert reached is not None
         older = [r.step for r in marked if r.selective and r.selective.needed <= reached.complete]
-        found = rollback(recorded(every), EMPTY)
-        assert (None if found is None else found.begin) == (max(older) if older else None)
+        found = plan_rollback(recorded(every), EMPTY)
+        assert (None if found is None else found.after) == (max(older) if older else None)
 
 
 @pytest.mark.parametrize("step", [15, 16, 19, 20])
 def test_a_store_from_which_it_is_not_longer_is_rolled(step: int) -> None:
-    assert (rollback(recorded(), Progress(step, 2 * step + 1, 0)) is None) == (step >= 16)
+    assert (plan_rollback(recorded(), Progress(step, 2 * step + 1, 0)) is None) == (step >= 16)
 
 
 @pytest.mark.parametrize(
@@ -125,17 +125,17 @@ def test_a_store_from_which_it_is_not_longer_is_rolled(step: int) -> None:
     ids=["correction", "move", "flow", "backfill"],
 )
 def test_all_steps_on_the_way_have_read_on_with_one_flow(change: dict[str, Any]) -> None:
-    assert rollback(changed(recorded(), 18, **change), EMPTY) is None
-    assert rollback(changed(recorded(), 15, **change), EMPTY) is not None
+    assert plan_rollback(changed(recorded(), 18, **change), EMPTY) is None
+    assert plan_rollback(changed(recorded(), 15, **change), EMPTY) is not None
 
 
 def test_steps_of_an_earlier_flow_are_left_to_it() -> None:
-    assert rollback(recorded(), EMPTY, layout=2) is None
+    assert plan_rollback(recorded(), EMPTY, layout=2) is None
 
 
 def recovered(disk: Disk, times: Times, owned: Owned, steps: Steps) -> bool:
     means = Means(None, disk, times, None)  # type: ignore[arg-type]  # neither log nor clock is asked
-    return driver.run(TASK.recovery.recover(means, owned, steps, Tail({}, {})))
+    return driver.run(TASK.recovery.recover(means, owned, steps, LogBounds({}, {})))
 
 
 def owned_of(disk: Disk) -> Owned:
@@ -254,6 +254,6 @@ def test_what_was_kept_survives_kills_on_a_long_way(monkeypatch: pytest.MonkeyPa
 
 def test_the_plan_of_a_recovery_knows() -> None:
     steps = recorded()
-    assert TASK.recovery.replay(Progress(3, 7, 0), steps, Tail({}, {})).parts == 4
+    assert TASK.recovery.replay(Progress(3, 7, 0), steps, LogBounds({}, {})).parts == 4
     assert TASK.recovery.leads(steps[10:]), "although the first step is gone"
     assert not TASK.recovery.leads([(offset, structs.replace(r, selective=None)) for offset, r in steps[10:]])

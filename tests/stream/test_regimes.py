@@ -15,10 +15,9 @@ import polars as pl
 import pytest
 
 import falkirk as fk
-from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.ports import Writes
-from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.regimes import Lazy, Means, Recovery, Stateless, Tail
+from falkirk.checkpoint.records import RecordedStep
+from falkirk.checkpoint.regimes import Lazy, LogBounds, Means, Recovery, Stateless
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError, DivergenceError
@@ -66,11 +65,11 @@ class Journal(Recovery):
         changes = msgspec.msgpack.encode(list(step.overlay.changes.items()))
         return [Writes(place.topic, [place.partition], [b"%020d" % record.step], [changes], tracked=True)]
 
-    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
         (place,), store = self.logged, owned.opened()
-        at, position, found = store.progress.step, tail.begins[place], dict[bytes, bytes | None]()
-        while position < tail.ends[place]:
-            changes, position = await means.log.read_changes(place, position, tail.ends[place])
+        at, position, found = store.progress.step, bounds.begins[place], dict[bytes, bytes | None]()
+        while position < bounds.ends[place]:
+            changes, position = await means.log.read_changes(place, position, bounds.ends[place])
             found |= changes
         for offset, record in steps:
             if record.step > at:

@@ -24,18 +24,16 @@ from dataclasses import replace
 import msgspec
 
 from falkirk.checkpoint.digest import digest
-from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step
+from falkirk.checkpoint.ids import Millis, OwnerId, Step
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import RecordedStep, StepRecord
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, InvariantError, Owned, ends, next_clock
 
-Recorded = tuple[Offset, StepRecord]
 
-
-def units(steps: Sequence[Recorded]) -> list[list[Recorded]]:
+def units(steps: Sequence[RecordedStep]) -> list[list[RecordedStep]]:
     """Recorded steps as they are compared: each by itself, but a correction with all the steps it corrects."""
-    found: list[list[Recorded]] = []
+    found: list[list[RecordedStep]] = []
     end = len(steps)
     while end:
         last = steps[end - 1][1]
@@ -57,7 +55,7 @@ def together(ran: Sequence[Sequence[Output]]) -> str:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def covered(owned: Owned, steps: Sequence[Recorded]) -> Step | None:
+def covered(owned: Owned, steps: Sequence[RecordedStep]) -> Step | None:
     """Where a correction begins, if the store stands in the middle of its steps; else None."""
     at = owned.opened().progress.step
     return min((r.corrects for _, r in steps if 0 <= r.corrects <= at < r.step), default=None)

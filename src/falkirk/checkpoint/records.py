@@ -106,6 +106,9 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """Of some steps, if the regime asks for it."""
 
 
+RecordedStep = tuple[Offset, StepRecord]
+"""A step's record, and its offset in the steps topic."""
+
 TaskRecord = Named | Released | StepRecord
 
 _decoder = msgspec.json.Decoder(Named | Released | StepRecord)

@@ -27,8 +27,8 @@ from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
 from falkirk.checkpoint.ownerships import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import LOST_RECORDS, Records, fence_rivals, read_to_marks
-from falkirk.checkpoint.records import Named, StepRecord
-from falkirk.checkpoint.regimes import Means, Tail
+from falkirk.checkpoint.records import Named, RecordedStep, StepRecord
+from falkirk.checkpoint.regimes import LogBounds, Means
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, taken_over, transact
 from falkirk.errors import OutgrownError, StateError
@@ -88,7 +88,9 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     log, recovery, steps_at = means.log, owned.task.recovery, owned.task.steps
     owned.renewed = False  # before the marks are written: see `renew`
     first = (await log.start([steps_at]))[steps_at]
-    tail = Tail(await log.start(recovery.logged), await log.mark(recovery.logged)) if recovery.logged else Tail({}, {})
+    bounds = LogBounds({}, {})
+    if recovery.logged:
+        bounds = LogBounds(await log.start(recovery.logged), await log.mark(recovery.logged))
 
     # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
     start = max(first, Offset(owned.opened().progress.step_offset - 1))
@@ -101,8 +103,8 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
         await backfill.replace(means.stores, owned, steps[-1][1].base)
     check_history(owned, first, steps)
     check_layout(owned, steps)
-    owned.rolls(owned.opened().progress, recovery.replay(owned.opened().progress, steps, tail))
-    if not await recovery.recover(means, owned, steps, tail):
+    owned.rolls(owned.opened().progress, recovery.replay(owned.opened().progress, steps, bounds))
+    if not await recovery.recover(means, owned, steps, bounds):
         return False
     owned.last = steps[-1][1] if steps else None
     invariants.prefix(owned.opened().progress, owned.last)
@@ -151,7 +153,7 @@ def abandon(owned: Owned) -> None:
     owned.enter(Phase.IDLE)
 
 
-def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+def check_layout(owned: Owned, steps: Sequence[RecordedStep]) -> None:
     """No step of a flow follows one of its successor: the new parts would miss it. Raises OutgrownError."""
     if steps and steps[-1][1].layout > owned.task.layout:
         raise OutgrownError(
@@ -162,7 +164,7 @@ def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> No
         )
 
 
-def check_history(owned: Owned, first: Offset, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+def check_history(owned: Owned, first: Offset, steps: Sequence[RecordedStep]) -> None:
     """The step records form one chain, and the store stands on it: its own last step is there, unless it lies before the
     `first` offset that is kept. Raises InvariantError or StateError."""
     invariants.chain(record for _, record in steps)

@@ -10,7 +10,7 @@ import pytest
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TopicPartition
 from falkirk.checkpoint.planning import Cost, Line, Rates, Replay, Seconds
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.regimes import Eager, Lazy, Stateless, Tail
+from falkirk.checkpoint.regimes import Eager, Lazy, LogBounds, Stateless
 from falkirk.state.store import EMPTY, Progress
 
 PRESUMED = Cost(0.005, 4e-6)
@@ -75,15 +75,15 @@ STEPS = [
     (Offset(n), StepRecord("s/0", Step(n), Nonce("n"), OwnerId("o"), Millis(0), (), (), "", rows=10 * n))
     for n in range(5)
 ]
-TAIL = Tail({LOG: Offset(100)}, {LOG: Offset(400)})
+BOUNDS = LogBounds({LOG: Offset(100)}, {LOG: Offset(400)})
 
 
 def test_each_regime_says_what_it_replays() -> None:
     eager, behind = Eager((LOG,)), Progress(2, 3, 250)
-    assert eager.replay(behind, STEPS, TAIL) == (1, 150)
-    assert eager.replay(EMPTY, STEPS, TAIL) == (1, 300)  # from what is left of the log
-    assert eager.replay(behind.partly(390, 0), STEPS, TAIL) == (1, 10)
-    assert eager.replay(Progress(4, 5, 400), STEPS, TAIL) == eager.replay(EMPTY, [], TAIL) == (0, 0)
-    assert Lazy().replay(behind, STEPS, TAIL) == (2, 70)
-    assert Lazy().replay(Progress(4, 5, 0), STEPS, TAIL) == (0, 0)
-    assert Stateless().replay(EMPTY, STEPS, TAIL) == (0, 0)
+    assert eager.replay(behind, STEPS, BOUNDS) == (1, 150)
+    assert eager.replay(EMPTY, STEPS, BOUNDS) == (1, 300)  # from what is left of the log
+    assert eager.replay(behind.partly(390, 0), STEPS, BOUNDS) == (1, 10)
+    assert eager.replay(Progress(4, 5, 400), STEPS, BOUNDS) == eager.replay(EMPTY, [], BOUNDS) == (0, 0)
+    assert Lazy().replay(behind, STEPS, BOUNDS) == (2, 70)
+    assert Lazy().replay(Progress(4, 5, 0), STEPS, BOUNDS) == (0, 0)
+    assert Stateless().replay(EMPTY, STEPS, BOUNDS) == (0, 0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from falkirk.checkpoint.regimes.batch import Batch
 from falkirk.checkpoint.regimes.eager import Eager
 from falkirk.checkpoint.regimes.lazy import Lazy
-from falkirk.checkpoint.regimes.recovery import RECORDED, Means, Recovery, Requires, Tail
+from falkirk.checkpoint.regimes.recovery import RECORDED, LogBounds, Means, Recovery, Requires
 from falkirk.checkpoint.regimes.stateless import Stateless
 
-__all__ = ["RECORDED", "Batch", "Eager", "Lazy", "Means", "Recovery", "Requires", "Stateless", "Tail"]
+__all__ = ["RECORDED", "Batch", "Eager", "Lazy", "LogBounds", "Means", "Recovery", "Requires", "Stateless"]

@@ -12,8 +12,8 @@ from falkirk.checkpoint.ids import Millis, Offset, TopicPartition, after
 from falkirk.checkpoint.planning.rates import NOTHING, Cost, Replay
 from falkirk.checkpoint.ports import Clock, Log, Writes
 from falkirk.checkpoint.reading import LOST_RECORDS, obstacle
-from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.regimes.recovery import Means, Recovery, Tail
+from falkirk.checkpoint.records import RecordedStep
+from falkirk.checkpoint.regimes.recovery import LogBounds, Means, Recovery
 from falkirk.checkpoint.tasks import ClosedStep, Owned
 from falkirk.errors import StateError
 from falkirk.state.store import Progress, Store
@@ -66,18 +66,18 @@ class Eager(Recovery):
         store.close()
         return await means.stores.fresh(owned.task.id)
 
-    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
-        """Apply the changelog's tail. False: meanwhile it became too old."""
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
+        """Apply the rest of the changelog. False: meanwhile it became too old."""
         self.check_age(means.clock, owned, steps)
-        if await self._roll(means.log, means.clock, owned, steps, tail):
+        if await self._roll(means.log, means.clock, owned, steps, bounds):
             return True
         owned.opened().close()
         owned.store = await self.open(means, owned)
         return False
 
-    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+    def replay(self, progress: Progress, steps: Sequence[RecordedStep], bounds: LogBounds) -> Replay:
         """The changelog from the store's position to its end, in one reading. Compaction may have left fewer records."""
-        records = tail.ends[self.changelog] - max(progress.applied, tail.begins[self.changelog])
+        records = bounds.ends[self.changelog] - max(progress.applied, bounds.begins[self.changelog])
         return Replay(1, records) if steps and records > 0 else NOTHING
 
     def grows(self, step: ClosedStep) -> Replay:
@@ -86,7 +86,7 @@ class Eager(Recovery):
         return Replay(0, changes + 1) if changes else NOTHING
 
     async def _roll(
-        self, log: Log, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail
+        self, log: Log, clock: Clock, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds
     ) -> bool:
         """Apply the changelog from its beginning or the store's position up to its end.
 
@@ -99,7 +99,7 @@ class Eager(Recovery):
         if not steps:
             return True
         store, place = owned.opened(), self.changelog
-        begin, mark = tail.begins[place], tail.ends[place]
+        begin, mark = bounds.begins[place], bounds.ends[place]
         before = store.progress
         if before.applied > mark:
             raise StateError(
@@ -126,7 +126,7 @@ class Eager(Recovery):
         store.write({}, before.at(last.step, offset + 1, after(mark), last.clock))
         return True
 
-    def check_age(self, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    def check_age(self, clock: Clock, owned: Owned, steps: Sequence[RecordedStep]) -> None:
         """A store with a base lacks no step that is so old that its tombstones may be gone. Raises StateError."""
         progress = owned.opened().progress
         if progress.base < 0 or not _outdated(clock, owned, steps, progress.clock):
@@ -144,7 +144,7 @@ def _old(clock: Clock, since: int) -> bool:
     return clock.now() - since > TOMBSTONE_RETENTION // 2
 
 
-def _outdated(clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], since: int) -> bool:
+def _outdated(clock: Clock, owned: Owned, steps: Sequence[RecordedStep], since: int) -> bool:
     """Whether tombstones of steps that the store lacks may be gone. `since`: when its part of the changelog was current.
 
     A store with a base lacks what was written since the first step after its own, even if it was idle for long before.

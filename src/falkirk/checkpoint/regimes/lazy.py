@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from falkirk.checkpoint.correction import covered, together, units, word
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Millis, Step, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.planning.rates import Cost, Replay
 from falkirk.checkpoint.ports import Output, Replayer, Stores
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import RecordedStep, StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
-from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
-from falkirk.checkpoint.regimes.selective import FLUSH_STEPS, roll_back, rollback
+from falkirk.checkpoint.regimes.recovery import LogBounds, Means, Recovery, Requires
+from falkirk.checkpoint.regimes.selective import FLUSH_STEPS, plan_rollback, roll_back
 from falkirk.checkpoint.tasks import ClosedStep, Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
 from falkirk.state.store import EMPTY, Progress
@@ -33,7 +33,7 @@ class Lazy(Recovery):
     order: ClassVar[int] = 1
     presumed: ClassVar[Cost] = Cost(0.002, 4e-6)
 
-    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
         """Run the recorded steps again, of which a selective rollback needs fewer. False: that has failed; or the log did not
         reach back to the store, because a worker that slept has trimmed it below its own version; or the store was amid
         corrected steps; or it was at no step."""
@@ -48,16 +48,16 @@ class Lazy(Recovery):
         await roll_divisions(means.replayer, owned, steps)
         return True
 
-    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+    def replay(self, progress: Progress, steps: Sequence[RecordedStep], bounds: LogBounds) -> Replay:
         """The steps after the store's, or after those that need not run again, and the records that they read."""
-        back = rollback(steps, progress)
-        begin = progress.step if back is None else back.begin
+        back = plan_rollback(steps, progress)
+        begin = progress.step if back is None else back.after
         todo = [record for _, record in steps if record.step > begin]
         return Replay(len(todo), sum(record.rows for record in todo))
 
-    def leads(self, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+    def leads(self, steps: Sequence[RecordedStep]) -> bool:
         """Also if a selective rollback needs no earlier ones."""
-        return super().leads(steps) or rollback(steps, EMPTY) is not None
+        return super().leads(steps) or plan_rollback(steps, EMPTY) is not None
 
     def grows(self, step: ClosedStep) -> Replay:
         """The step, and what it has read."""
@@ -76,7 +76,7 @@ class Lazy(Recovery):
         return max(now - since / 1000, 0.0)
 
 
-def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+def overtaken(owned: Owned, steps: Sequence[RecordedStep]) -> bool:
     """Whether divisions that a lazy store still needs are deleted: trimmed below a version newer than the one it came from.
 
     not overtaken  ⇔  the steps read after the store's are store.step + 1, store.step + 2, …
@@ -112,7 +112,7 @@ async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> Non
         )
 
 
-async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[RecordedStep]) -> None:
     """Run the recorded steps again. If they give another output than they published, leaves a correction to be committed, or
     raises DivergenceError if the replayer does not correct."""
     task, store = owned.task, owned.opened()

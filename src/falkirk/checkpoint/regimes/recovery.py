@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.planning.rates import NOTHING, Cost, Replay
 from falkirk.checkpoint.ports import Clock, Log, Replayer, Stores, Writes
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import RecordedStep, StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends
 from falkirk.state.store import Progress, Store
@@ -42,7 +42,7 @@ class Means(NamedTuple):
     clock: Clock
 
 
-class Tail(NamedTuple):
+class LogBounds(NamedTuple):
     """Where the task's partitions of its regime's topics begin and end. The ends were asked for after the fences and before
     the ends of the step records."""
 
@@ -100,16 +100,16 @@ class Recovery:
         """The store to be rolled forward."""
         return await means.stores.open(owned.task.id, owned.go_on)
 
-    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
         """Bring the open store to the last of the recorded steps: see the class. Raises Revoked, StateError and
         DivergenceError."""
         raise NotImplementedError
 
-    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+    def replay(self, progress: Progress, steps: Sequence[RecordedStep], bounds: LogBounds) -> Replay:
         """What `recover` replays over a store with this progress."""
         return NOTHING
 
-    def leads(self, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+    def leads(self, steps: Sequence[RecordedStep]) -> bool:
         """Whether the logs alone lead from an empty store to the last of these steps, which are all that are left."""
         return bool(steps) and steps[-1][1].base < 0 and (self.rebuilds or steps[0][1].step == 0)
 

@@ -26,38 +26,36 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from falkirk.checkpoint.ids import Offset, Step
+from falkirk.checkpoint.ids import Step
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Stores
-from falkirk.checkpoint.records import SelectiveCheckpoint, StepRecord
+from falkirk.checkpoint.records import RecordedStep, SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.regimes.recovery import Means
 from falkirk.checkpoint.tasks import Owned
 from falkirk.errors import FalkirkError
 from falkirk.state.store import Progress
-
-Recorded = Sequence[tuple[Offset, StepRecord]]
 
 FLUSH_STEPS = 200
 """After so many steps run again, a flush keeps them. Otherwise a worker that is killed more often than it makes versions
 would have more and more steps to run again."""
 
 
-class Rollback(NamedTuple):
+class SelectiveRollback(NamedTuple):
     """Where a recovery begins, and from which step on the state is the task's."""
 
-    begin: Step
+    after: Step
     """a: the steps after it run again."""
-    begins: Progress
+    start: Progress
     """Of a store that holds what was kept at a: at no step, unless a is b."""
     kept: tuple[tuple[bytes, bytes], ...]
     end: Step
     """b."""
-    found: SelectiveCheckpoint
-    """b's checkpoint."""
+    expected: SelectiveCheckpoint
+    """b's checkpoint: the steps that run again must lead to it."""
 
 
-def rollback(steps: Recorded, at: Progress, layout: int | None = None) -> Rollback | None:
-    """The shortest way to the last of these steps. None: from a store with this progress it is not longer.
+def plan_rollback(steps: Sequence[RecordedStep], at: Progress, layout: int | None = None) -> SelectiveRollback | None:
+    """The shortest way to the last of these steps. None: a store with this progress has no more steps to run again.
 
     b is the newest step with a checkpoint, and a the newest that it makes superfluous. From a on the flow must be one
     (`layout`; None: the last step's), and each step must have done nothing but read on.
@@ -76,7 +74,7 @@ def rollback(steps: Recorded, at: Progress, layout: int | None = None) -> Rollba
             begins = Progress(begin.step, offset + 1, 0, begin.clock)
             if begin is not end:
                 begins = Progress(-1, offset + 1, 0, begin.clock, ahead=offset + 1)
-            return Rollback(begin.step, begins, before.kept, end.step, found)
+            return SelectiveRollback(begin.step, begins, before.kept, end.step, found)
     return None
 
 
@@ -85,19 +83,19 @@ def reads_on(record: StepRecord) -> bool:
     return record.corrects < 0 and record.move is None and record.base < 0
 
 
-async def roll_back(means: Means, owned: Owned, steps: Recorded) -> bool:
+async def roll_back(means: Means, owned: Owned, steps: Sequence[RecordedStep]) -> bool:
     """Take the shortest way to step b, if there is one. False: there is no way from the open store, and another is open.
     Raises Revoked."""
     at = owned.opened().progress
-    back = rollback(steps, at, owned.task.layout)
+    back = plan_rollback(steps, at, owned.task.layout)
     # Corrections compare what all steps say.
     if back is None or owned.whole or means.replayer.corrects:
         return not on_its_way(at) or await reopen_newest(means.stores, owned)
-    owned.skipped = back.begin - at.step
+    owned.skipped = back.after - at.step
     if not continues(at, back):
         owned.opened().close()
         owned.store = await means.stores.fresh(owned.task.id)
-        owned.store.write(dict(back.kept), back.begins)
+        owned.store.write(dict(back.kept), back.start)
     try:
         owned.whole = await _run_to(means, owned, steps, back)
     except FalkirkError as error:
@@ -113,12 +111,12 @@ def on_its_way(at: Progress) -> bool:
     return at.step < 0 and at.ahead >= 0
 
 
-def continues(at: Progress, back: Rollback) -> bool:
+def continues(at: Progress, back: SelectiveRollback) -> bool:
     """Whether a store on its way, from this a or an earlier one, is as far as a already. Steps before a may be gone."""
-    return on_its_way(at) and 0 <= back.begins.ahead <= at.ahead
+    return on_its_way(at) and 0 <= back.start.ahead <= at.ahead
 
 
-async def _run_to(means: Means, owned: Owned, steps: Recorded, back: Rollback) -> str:
+async def _run_to(means: Means, owned: Owned, steps: Sequence[RecordedStep], back: SelectiveRollback) -> str:
     """Run the steps up to b again. Returns why the state is then not that of b; "": it is."""
     store, task = owned.opened(), owned.task.id
     todo = [(offset, record) for offset, record in steps if offset >= store.progress.ahead >= 0]
@@ -133,7 +131,7 @@ async def _run_to(means: Means, owned: Owned, steps: Recorded, back: Rollback) -
             if n % FLUSH_STEPS == 0:
                 store.flush()
             continue
-        if means.replayer.selective(task, state) != back.found:
+        if means.replayer.selective(task, state) != back.expected:
             return f"step {record.step}, run again, has another watermark"
         store.write(state.changes, store.progress.at(record.step, offset + 1, 0, record.clock))
         break

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from falkirk.checkpoint.ids import Offset
-from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.regimes.recovery import Means, Recovery, Tail
+from falkirk.checkpoint.records import RecordedStep
+from falkirk.checkpoint.regimes.recovery import LogBounds, Means, Recovery
 from falkirk.checkpoint.tasks import Owned
 
 
@@ -20,7 +19,7 @@ class Stateless(Recovery):
     rebuilds: ClassVar[bool] = True
     keeps_state: ClassVar[bool] = False
 
-    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
         """Note the last step."""
         if steps:
             offset, last = steps[-1]

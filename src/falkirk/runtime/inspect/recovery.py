@@ -16,7 +16,7 @@ from falkirk.checkpoint.planning import Kept, Rates, TaskFacts, plan
 from falkirk.checkpoint.planning.plan import Sends
 from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.regimes import Recovery, Tail
+from falkirk.checkpoint.regimes import LogBounds, Recovery
 from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.reading.reader import BoundedReader
@@ -112,21 +112,21 @@ class Facts:
             return [Kept("nothing", last)]
         if self._dies.kind == "worker":
             return [Kept("local", last)]
-        version, (recovery, tail) = self._version(stage, number, last), self._log(stage, number)
+        version, (recovery, bounds) = self._version(stage, number, last), self._log(stage, number)
         steps = self._steps(stage, number, 0 if version is None else version.progress.step_offset)
         found: list[Kept] = []
         log = None
         if recovery.logged:
             place = recovery.logged[0]
-            self.logs[f"{stage.id}/{number}"], log = f"{place.topic}[{place.partition}]", tail.ends[place]
+            self.logs[f"{stage.id}/{number}"], log = f"{place.topic}[{place.partition}]", bounds.ends[place]
         if version is not None and not self._outdated(recovery, version):
             at = version.progress
-            begins = None if log is None else (max(at.applied, tail.begins[place]), log)
-            replay = recovery.replay(at, steps, tail)
+            begins = None if log is None else (max(at.applied, bounds.begins[place]), log)
+            replay = recovery.replay(at, steps, bounds)
             found.append(Kept("copied", version.step, replay, version.size, log=begins))
         elif recovery.leads(steps):
-            begins = None if log is None else (tail.begins[place], log)
-            found.append(Kept("nothing", -1, recovery.replay(EMPTY, steps, tail), log=begins))
+            begins = None if log is None else (bounds.begins[place], log)
+            found.append(Kept("nothing", -1, recovery.replay(EMPTY, steps, bounds), log=begins))
         return found
 
     def _url(self) -> str:
@@ -149,12 +149,12 @@ class Facts:
         old = time.time() * 1000 - version.progress.clock > TOMBSTONE_RETENTION / 2
         return recovery.rebuilds and version.progress.base < 0 and old
 
-    def _log(self, stage: StageRecord, number: int) -> tuple[Recovery, Tail]:
+    def _log(self, stage: StageRecord, number: int) -> tuple[Recovery, LogBounds]:
         """A task's recovery, and its part of the regime's topics."""
         app, prefix = self._layout.app, self._settings.prefix
         logged = [TopicPartition(log_topic(prefix, app, kind, stage.id), number) for kind in stage.recovery.needs]
         begins, ends = (self._reader.watermarks(logged, end=end) for end in (False, True))
-        return stage.recovery(tuple(logged)), Tail(begins, ends)
+        return stage.recovery(tuple(logged)), LogBounds(begins, ends)
 
     def _steps(self, stage: StageRecord, number: int, since: int) -> Steps:
         """The step records from an offset on."""

@@ -29,7 +29,7 @@ UNUSUAL_S = 5.0
 """Seconds after which a wait is reported."""
 
 
-class Recovery(NamedTuple):
+class RecoveryJob(NamedTuple):
     """A task that is being recovered."""
 
     owned: Owned
@@ -52,7 +52,7 @@ class TakeOvers:
         self._app, self._settings, self._traces = app, settings, traces
         self._committer, self._stores, self._rates = committer, stores, rates or RateBook()
         self._bound = {b.task.id: b for b in app.tasks}
-        self._recoveries: list[Recovery] = []
+        self._recoveries: list[RecoveryJob] = []
         self._circuits: dict[Owned, Circuit] = {}
         """Of tasks that have recovered, and do not run yet."""
         self._together: dict[Owned, Sequence[Owned]] = {}
@@ -81,7 +81,7 @@ class TakeOvers:
             for owned, circuit in zip(tasks, circuits, strict=True)
         }
         ends = self._committer.recover(tasks, self._stores, replays)
-        for recovery in map(Recovery, tasks, circuits, ends):
+        for recovery in map(RecoveryJob, tasks, circuits, ends):
             self._recoveries.append(recovery)
             self._traces.taking_over([recovery.owned], recovery.end)
 
@@ -114,7 +114,7 @@ class TakeOvers:
         if owned.whole:
             logger.warning("task %s: rows whose time was complete are read again, too: %s", task, owned.whole)
 
-    def _counts(self, recovery: Recovery) -> bool:
+    def _counts(self, recovery: RecoveryJob) -> bool:
         """Whether the end of a recovery is acted on: input that cannot be read again may only mean that another worker has
         the task."""
         owned, error = recovery.owned, recovery.end.exception()

@@ -8,10 +8,9 @@ from typing import Literal
 import msgspec
 
 from falkirk.checkpoint import correction, pipeline, reading, transaction
-from falkirk.checkpoint.correction import Recorded
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TopicPartition
 from falkirk.checkpoint.ports import Log, Replayer, Unknown
-from falkirk.checkpoint.records import StepRecord, TaskRecord
+from falkirk.checkpoint.records import RecordedStep, StepRecord, TaskRecord
 from falkirk.checkpoint.regimes import lazy
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate
@@ -152,7 +151,7 @@ async def _end_with_the_old_producer(log: Log) -> None:
 # corrections
 
 
-def each_alone(steps: Sequence[Recorded]) -> list[list[Recorded]]:
+def each_alone(steps: Sequence[RecordedStep]) -> list[list[RecordedStep]]:
     """Every step is compared by itself, corrections too."""
     return [[step] for step in steps]
 
@@ -164,7 +163,7 @@ def close_as_any_step(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
     return step
 
 
-async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[Recorded]) -> None:
+async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[RecordedStep]) -> None:
     """Roll forward, and at once write to the store what is to be committed with a correction."""
     await _roll_divisions(replayer, owned, steps)
     if owned.correction is not None:
