@@ -147,7 +147,7 @@ def test_only_steps_that_count_run_again() -> None:
     owned = owned_of(disk)
     assert recovered(disk, times, owned, recorded())
     assert times.ran == [17, 18, 19, 20]
-    assert owned.skipped == 17
+    assert owned.steps_saved == 17
     assert owned.opened().progress == Progress(20, 41, 0, 20)
     assert owned.opened().get([b"step 16", b"step 17"]) == [None, b""]
 
@@ -179,7 +179,7 @@ def test_if_it_fails_all_steps_after_a_version_run_again(times: Times, why: str)
     disk = Disk(copied=4)
     owned = owned_of(disk)
     assert not recovered(disk, times, owned, recorded())
-    assert why in owned.whole
+    assert why in owned.rollback_failed
     assert owned.opened().progress.step == 4
     times.ran.clear()
     assert recovered(disk, times, owned, recorded())

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from falkirk.checkpoint import takeover
-from falkirk.checkpoint.ids import Nonce, Step, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Nonce, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Cause, Why
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes import Lazy
-from falkirk.checkpoint.tasks import ClosedStep, InvariantError, Owned, OwnerId, Phase, Task
+from falkirk.checkpoint.tasks import ClosedStep, InvariantError, Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore

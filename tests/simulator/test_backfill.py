@@ -149,7 +149,7 @@ async def empty_handed(stores: Any, owned: Any) -> None:
 async def from_the_start(stores: Any, owned: Any) -> None:
     """Begin with the base, where the inputs begin."""
     await _begin(stores, owned)
-    owned.begins = ()
+    owned.backfilled = ()
 
 
 async def unasked(stores: Any, owned: Any) -> None:

@@ -44,7 +44,7 @@ def rolled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     async def noted(*given) -> bool:  # type: ignore[no-untyped-def]
         done = await roll_back(*given)
-        found.append(given[1].skipped if done else -1)
+        found.append(given[1].steps_saved if done else -1)
         return done
 
     monkeypatch.setattr(lazy, "roll_back", noted)

@@ -71,7 +71,7 @@ async def begin(stores: Stores, owned: Owned) -> None:
     base = found.base if found is not None and owned.task.recovery.keeps_state else Offset(-1)
     if owned.opened().progress.base != base:
         await replace(stores, owned, base)
-    owned.begins = () if found is None else found.division
+    owned.backfilled = () if found is None else found.division
 
 
 async def replace(stores: Stores, owned: Owned, base: Offset) -> None:

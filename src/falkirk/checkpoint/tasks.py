@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.planning.rates import NOTHING, Replay
 from falkirk.checkpoint.ports import Cause, Output, Writes
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.errors import FalkirkError
-from falkirk.state.store import Progress, Store
+from falkirk.state.store import Store
 
 if TYPE_CHECKING:
     from falkirk.checkpoint.regimes.recovery import Recovery
@@ -50,7 +50,7 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 
 
 class Revoked(Exception):
-    """A take-over ended because the group took the task away."""
+    """It is useless to go on: the group took the task away, or another worker was named in it."""
 
 
 class InvariantError(FalkirkError):
@@ -93,35 +93,43 @@ class Owned:
     task: Task
     phase: Phase = Phase.IDLE
     nonce: Nonce = Nonce("")
+    """Given when it is named."""
     store: Store | None = None
+    """Open from the beginning of its recovery until `takeover.abandon`."""
+
+    # What is known of the steps: set by the recovery, and by each step that commits.
     last: StepRecord | None = None
     """The last committed step; None before the first."""
-    begins: Division = ()
-    """For a task without a step: what the backfill, if any, read."""
-    correction: Correction | None = None
-    """What must be committed before any new step."""
-    before: Step | None = None
-    """The store was replaced by one before this step, where others' correction begins."""
-    skipped: int = 0
-    """Recorded steps after its store's that need not run again, because no row that they read counts any more."""
-    whole: str = ""
-    """Why all recorded steps after a version run again, if a selective rollback has failed."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
-    rolled: tuple[int, int] = (0, 0)
-    """How far its roll-forward is, and its end: in records of its regime's log, or steps."""
-    began: Progress | None = None
-    """Where its store was when its roll-forward began."""
-    replay: Replay = NOTHING
-    """What rolls that store forward, all of it."""
+
+    # What ends it, or makes it look again.
+    failed: Cause | None = None
+    """Why its name did not commit."""
     revoked: bool = False
     """The group took the task away: the take-over ends at its next call of `go_on`."""
     renewed: bool = False
     """This worker has a new producer since the names were read: read again whether the last is ours (clause 5d)."""
     lost: bool = False
     """Another was named while this ownership ran: no step of it may follow."""
-    failed: Cause | None = None
-    """Why its name did not commit."""
+
+    # What the recovery does. Once the task runs, only reports and rates ask for it.
+    replay: Replay = NOTHING
+    """All that rolls the store forward."""
+    rolled: tuple[int, int] = (0, 0)
+    """How much of it is done, and how much there is: in records of its regime's log, or steps."""
+    steps_saved: int = 0
+    """Recorded steps that a selective rollback need not run again."""
+    rollback_failed: str = ""
+    """Why a selective rollback has failed: then all recorded steps after a version run again; "" if none has."""
+    store_below: Step | None = None
+    """The store was replaced by one from before this step (`lazy.reopen`); None: it was not."""
+
+    # What the recovery leaves for the first steps.
+    backfilled: Division = ()
+    """For a task without a step: what the backfill, if any, has read."""
+    correction: Correction | None = None
+    """What must be committed before any new step."""
 
     def enter(self, phase: Phase) -> None:
         """Change to `phase`. Raises InvariantError if the life cycle has no such arrow."""
@@ -129,9 +137,9 @@ class Owned:
             raise InvariantError(f"task {self.task.id} cannot go from {self.phase.value} to {phase.value}")
         self.phase = phase
 
-    def rolls(self, progress: Progress, replay: Replay) -> None:
-        """Its roll-forward begins: from where, and along how much."""
-        self.began, self.replay = progress, replay
+    def rolls(self, replay: Replay) -> None:
+        """Its roll-forward begins, along so much."""
+        self.replay = replay
 
     def go_on(self) -> None:
         """Raises Revoked if it is useless to continue. Called between the parts of a long recovery."""
@@ -195,18 +203,3 @@ def next_division(last: StepRecord | None, ends: Mapping[InputPartition, Offset]
 def ends(record: StepRecord) -> dict[InputPartition, Offset]:
     """Where the step stopped reading, for every input partition."""
     return {r.partition: r.end for r in record.division}
-
-
-__all__ = [
-    "ClosedStep",
-    "InvariantError",
-    "Owned",
-    "OwnerId",
-    "Phase",
-    "Revoked",
-    "Task",
-    "ends",
-    "next_clock",
-    "next_division",
-    "next_step",
-]

@@ -31,7 +31,7 @@ from falkirk.runtime.worker.stores import RECOVERIES, Fetched
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
 from falkirk.state.memory import MemoryDisk, MemoryStore
-from falkirk.state.store import Changes, Identity, Progress, Store
+from falkirk.state.store import Changes, Identity, Store
 
 CHUNKS = 50
 """Of each changelog."""
@@ -343,12 +343,12 @@ def test_a_version_is_fetched_while_the_task_is_named_and_the_rest_counts_as_ope
         monkeypatch.setattr(timed, "time", SimpleNamespace(monotonic=lambda now=now: now))
         assert owned.took(3.0, None) is None
         if phase is None:
-            owned.rolls(Progress(3, 4, 5), Replay(1, 10))
+            owned.rolls(Replay(1, 10))
         else:
             owned.enter(phase)
     assert owned.took(3.0, (1.5, 9.5)) == Seconds(name=2.0, open=1.5 + 0.5, fetch=8.0, replay=3.0)
     assert owned.took(3.0, None) == Seconds(name=2.0, open=7.0 + 0.5, fetch=0.0, replay=3.0)
-    assert (owned.began, owned.replay) == (Progress(3, 4, 5), Replay(1, 10))
+    assert owned.replay == Replay(1, 10)
 
 
 def test_twenty_crashes_take_what_was_predicted_within_thirty_percent(monkeypatch: pytest.MonkeyPatch) -> None:

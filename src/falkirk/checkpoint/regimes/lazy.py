@@ -98,12 +98,12 @@ async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> Non
     newer, or had to be older and the steps after it are gone."""
     task, at = owned.task, owned.opened().progress.step
     owned.opened().close()
-    if below is not None and (owned.before is None or below < owned.before):
-        owned.store, owned.before = await stores.before(task.id, below, owned.go_on), below
+    if below is not None and (owned.store_below is None or below < owned.store_below):
+        owned.store, owned.store_below = await stores.before(task.id, below, owned.go_on), below
         return
-    if owned.before is None:
+    if owned.store_below is None:
         owned.store = await stores.newer(task.id, Step(at), owned.go_on)
-    if owned.before is not None or owned.opened().progress.step <= at:
+    if owned.store_below is not None or owned.opened().progress.step <= at:
         raise StateError(
             f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
             where=f"{task.steps.topic}[{task.steps.partition}]",

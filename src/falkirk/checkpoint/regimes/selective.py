@@ -89,20 +89,20 @@ async def roll_back(means: Means, owned: Owned, steps: Sequence[RecordedStep]) -
     at = owned.opened().progress
     back = plan_rollback(steps, at, owned.task.layout)
     # Corrections compare what all steps say.
-    if back is None or owned.whole or means.replayer.corrects:
+    if back is None or owned.rollback_failed or means.replayer.corrects:
         return not on_its_way(at) or await reopen_newest(means.stores, owned)
-    owned.skipped = back.after - at.step
+    owned.steps_saved = back.after - at.step
     if not continues(at, back):
         owned.opened().close()
         owned.store = await means.stores.fresh(owned.task.id)
         owned.store.write(dict(back.kept), back.start)
     try:
-        owned.whole = await _run_to(means, owned, steps, back)
+        owned.rollback_failed = await _run_to(means, owned, steps, back)
     except FalkirkError as error:
-        owned.whole = str(error)
-    if not owned.whole:
+        owned.rollback_failed = str(error)
+    if not owned.rollback_failed:
         return True
-    owned.skipped = 0
+    owned.steps_saved = 0
     return await reopen_newest(means.stores, owned)
 
 

@@ -6,7 +6,6 @@ import time
 
 from falkirk.checkpoint.planning import Replay, Seconds
 from falkirk.checkpoint.tasks import Owned, Phase, Task
-from falkirk.state.store import Progress
 
 REPLAYS = "replays"
 """When the store is open, the step records are read, and the log begins to be replayed."""
@@ -28,9 +27,9 @@ class Timed(Owned):
             self.moments.clear()
         self.moments[phase.value] = time.monotonic()
 
-    def rolls(self, progress: Progress, replay: Replay) -> None:
+    def rolls(self, replay: Replay) -> None:
         """As an ownership does, and note the time."""
-        super().rolls(progress, replay)
+        super().rolls(replay)
         self.moments[REPLAYS] = time.monotonic()
 
     def took(self, first: float, fetched: tuple[float, float] | None) -> Seconds | None:

@@ -64,7 +64,7 @@ class RunningTasks:
 
     def _stage_first(self, task: RunningTask) -> None:
         def starts() -> dict[InputPartition, Offset]:
-            begins = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
+            begins = start_offsets(task.bound, self.topics, task.owned.backfilled, self.app.starts)
             return begins | self.inputs.tables.positions(task.bound)
 
         for step in task.first_steps(starts, self.owner, self.time.latest()):

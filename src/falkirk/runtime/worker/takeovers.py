@@ -108,11 +108,11 @@ class TakeOvers:
         """How a recovery has ended."""
         task = owned.task.id
         logger.debug("recovered %s: %s", task, owned.phase.value)
-        if owned.skipped:
+        if owned.steps_saved:
             logger.info("task %s: %s recorded steps need not run again, as no row that they read counts any more",
-                        task, f"{owned.skipped:,}")  # fmt: skip
-        if owned.whole:
-            logger.warning("task %s: rows whose time was complete are read again, too: %s", task, owned.whole)
+                        task, f"{owned.steps_saved:,}")  # fmt: skip
+        if owned.rollback_failed:
+            logger.warning("task %s: rows whose time was complete are read again, too: %s", task, owned.rollback_failed)
 
     def _counts(self, recovery: RecoveryJob) -> bool:
         """Whether the end of a recovery is acted on: input that cannot be read again may only mean that another worker has

@@ -217,7 +217,7 @@ class Domain:
             with self.reading(owned):
                 at = self.division_end(t, {} if last is None else ends(last))
                 if last is None:
-                    at |= {r.partition: r.end for r in owned.begins if r.partition in at}
+                    at |= {r.partition: r.end for r in owned.backfilled if r.partition in at}
                 elif at == ends(last):
                     return False
                 clock = next_clock(last, self.clock.now())
