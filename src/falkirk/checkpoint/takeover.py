@@ -36,8 +36,9 @@ from falkirk.errors import OutgrownError, StateError
 
 async def name(
     log: Log, tasks: Sequence[Owned], mine: Sequence[Owned], fresh: Callable[[], Nonce], host: str = ""
-) -> bool:
-    """Clause 5a, one transaction for all tasks. False: not committed; begin again if the group still assigns them."""
+) -> None:
+    """Clause 5a, one transaction for all tasks. Then they are to be fenced; or they are IDLE, as it did not commit: begin
+    again if the group still assigns them."""
     for owned in tasks:
         owned.enter(Phase.NAMING)
         owned.nonce = fresh()
@@ -51,16 +52,15 @@ async def name(
         for owned in tasks:
             owned.failed = error.cause
             owned.enter(Phase.IDLE)
-        return False
+        return
     for owned in tasks:
         owned.enter(Phase.FENCING)
-    return True
 
 
 async def fence(log: Log, tasks: Sequence[Owned]) -> None:
     """Clause 5b, for tasks that were named together. Nobody is fenced for tasks that were taken away since."""
-    revoked = {owned.task.steps: owned for owned in tasks}
-    await fence_rivals(log, list(revoked), lambda p: not revoked[p].revoked)
+    by_place = {owned.task.steps: owned for owned in tasks}
+    await fence_rivals(log, list(by_place), lambda p: not by_place[p].revoked)
 
 
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
@@ -94,7 +94,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
 
     # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
     start = max(first, Offset(owned.opened().progress.step_offset - 1))
-    read = (await read_to_marks(log, {steps_at: start}, lambda _, records: void(owned, records)))[steps_at]
+    read = (await read_to_marks(log, {steps_at: start}, lambda _, records: has_failed(owned, records)))[steps_at]
     if owned.revoked or last_named(read.records) != owned.nonce:
         raise Revoked
     owned.read_on = read.position
@@ -103,7 +103,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
         await backfill.replace(means.stores, owned, steps[-1][1].base)
     check_history(owned, first, steps)
     check_layout(owned, steps)
-    owned.rolls(owned.opened().progress, recovery.replay(owned.opened().progress, steps, bounds))
+    owned.rolls(recovery.replay(owned.opened().progress, steps, bounds))
     if not await recovery.recover(means, owned, steps, bounds):
         return False
     owned.last = steps[-1][1] if steps else None
@@ -111,24 +111,25 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     return True
 
 
-def void(owned: Owned, records: Records) -> bool:
+def has_failed(owned: Owned, records: Records) -> bool:
     """Whether a take-over has failed: the group has given the task to another, or another is named.
 
-    It would fence its successor. If both try at the same pace, each naming is fenced, and neither ever ends.
+    Then it must not fence whoever is in its way, as that may be its successor, who does the same: at the same pace, each
+    would fence the other's naming, and neither would ever be named.
     """
     nonces = [r.nonce for _, r in records if isinstance(r, Named)]
     return owned.revoked or owned.nonce in nonces[:-1]
 
 
-async def admit(log: Log, owned: Owned) -> bool:
+async def admit(log: Log, owned: Owned) -> None:
     """Clause 5d: a rolled task runs, if the last name is still ours, as far as this worker's producer shows. Called between
-    transactions. False: the take-over has failed; its store must be closed.
+    transactions. If it does not run then, the take-over has failed: its store must be closed.
 
     A later owner fences this worker's producer, so the first step would not commit. But if the producer was renewed since
     the names were read, perhaps the old one was fenced: then the names are read again.
     """
     if owned.phase is not Phase.ROLLED:
-        return False
+        return
     if owned.renewed:
         steps = owned.task.steps
 
@@ -137,12 +138,10 @@ async def admit(log: Log, owned: Owned) -> bool:
 
         read = (await read_to_marks(log, {steps: owned.read_on}, lost))[steps]
         if taken_over(owned.nonce, read.records):
-            return False
+            return
         owned.read_on, owned.renewed = read.position, False
-    if owned.revoked:
-        return False
-    owned.enter(Phase.RUNNING)
-    return True
+    if not owned.revoked:
+        owned.enter(Phase.RUNNING)
 
 
 def abandon(owned: Owned) -> None:

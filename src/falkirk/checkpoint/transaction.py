@@ -39,13 +39,14 @@ class Fate(Enum):
 
 
 async def transact(
-    log: Log, writes: Sequence[Writes], own: Mapping[TopicPartition, Offset]
+    log: Log, writes: Sequence[Writes], offsets: Mapping[TopicPartition, Offset]
 ) -> Mapping[TopicPartition, Offset]:
-    """One transaction. Returns the last offset written to each partition; raises Aborted or Unknown."""
+    """One transaction. Returns the last offset written to each partition; raises Aborted or Unknown. `offsets`: what it
+    commits of the group, so that the broker refuses it from a stale generation."""
     await log.begin()
     for batch in writes:
         await log.send(batch)
-    await log.send_offsets(own)
+    await log.send_offsets(offsets)
     return await log.commit()
 
 
@@ -63,21 +64,22 @@ async def commit_steps(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Own
 
 async def _commit(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
     writes: list[Writes] = []
-    own: dict[TopicPartition, Offset] = {}
+    offsets: dict[TopicPartition, Offset] = {}
     for step in steps:
         writes.extend(step.writes)
         writes.extend(step.owned.task.recovery.logs(step))
         writes.append(record_of(step.owned, step.record))
-        own |= step.source_offsets
-        own[step.owned.task.steps] = step.owned.read_on
+        offsets |= step.source_offsets
+        offsets[step.owned.task.steps] = step.owned.read_on
     try:
-        written = await transact(log, bundled(writes), own)
+        written = await transact(log, bundled(writes), offsets)
     except Failure as failure:
         for step in steps:
             step.failed = failure.cause
         return [Fate.ABORTED] * len(steps) if isinstance(failure, Aborted) else await resolve(log, steps, mine)
     for step in steps:
-        apply(step, after(written[step.owned.task.steps]), written)
+        step.owned.read_on = after(written[step.owned.task.steps])
+        apply(step, step.owned.read_on, written)
     return [Fate.COMMITTED] * len(steps)
 
 
@@ -97,9 +99,7 @@ async def resolve(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
         elif place is None:
             fates.append(Fate.ABORTED)
         else:
-            read_on = step.owned.read_on
             apply(step, after(place), {})
-            step.owned.read_on = read_on
             fates.append(Fate.COMMITTED)
     return fates
 
@@ -144,14 +144,14 @@ def is_ours(step: ClosedStep, record: TaskRecord) -> bool:
     return True
 
 
-def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Offset]) -> None:
-    """The step is committed: the store takes its overlay, in one write with the log's position."""
+def apply(step: ClosedStep, step_offset: Offset, written: Mapping[TopicPartition, Offset]) -> None:
+    """The step is committed, and its record ends at `step_offset`: the store takes its overlay, in one write with that."""
     owned, store = step.owned, step.owned.opened()
     if owned.last is not None:
         invariants.follows(step.record, owned.last)
-    owned.last, owned.read_on = step.record, read_on
+    owned.last = step.record
     log_offset = owned.task.recovery.logged_to(written, store.progress.log_offset)
-    store.write(step.overlay.changes, store.progress.at(step.record.step, read_on, log_offset, step.record.clock))
+    store.write(step.overlay.changes, store.progress.at(step.record.step, step_offset, log_offset, step.record.clock))
     if step.record.corrects >= 0:
         owned.correction = None
 

@@ -50,7 +50,8 @@ def ran(taken: Sequence[Owned]) -> list[Owned]:
 
 
 def releasable(taken: Sequence[Owned]) -> list[Owned]:
-    """Those of which `released` may speak. It would hide the predecessors of one that has not fenced them yet."""
+    """Those whose ownership `released` may end: they have fenced their predecessors. `released` of any other would hide
+    predecessors that may still have a transaction open."""
     return ran(taken)
 
 

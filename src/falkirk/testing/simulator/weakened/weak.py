@@ -77,28 +77,26 @@ def _until(work: Coroutine[Any, Any, None], stop: Callable[[], bool]) -> Generat
 
 async def name_nothing(
     _: Log, tasks: Sequence[Owned], __: Sequence[Owned], fresh: Callable[[], Nonce], ___: str = ""
-) -> bool:
+) -> None:
     """Take over without naming, for now."""
     for owned in tasks:
         owned.enter(Phase.NAMING)
         owned.nonce = fresh()
         owned.enter(Phase.FENCING)
-    return True
 
 
-async def name_at_last(log: Log, owned: Owned) -> bool:
+async def name_at_last(log: Log, owned: Owned) -> None:
     """A task is named only when it is fenced, read and rolled forward."""
     if owned.phase is not Phase.ROLLED:
-        return False
+        return
     writes = [transaction.record_of(owned, Named(owned.nonce, log.owner))]
     try:
         await transaction.transact(log, writes, {owned.task.steps: Offset(0)})
     except (Aborted, Unknown) as error:
         if isinstance(error, Unknown):
             await log.renew()
-        return False
+        return
     owned.enter(Phase.RUNNING)
-    return True
 
 
 class _Whoever:
@@ -123,7 +121,7 @@ def never(*_: object) -> bool:
     return False
 
 
-def void_when_another_is_named(owned: Owned, records: Records) -> bool:
+def failed_when_another_is_named(owned: Owned, records: Records) -> bool:
     """Not before: the group is not asked."""
     return owned.nonce in [r.nonce for _, r in records if isinstance(r, Named)][:-1]
 

@@ -254,7 +254,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "fence-when-revoked": Weakening(
             "whoever takes a task over fences on when the group has given it to another",
-            (Patch(takeover, "void", weak.void_when_another_is_named),),
+            (Patch(takeover, "has_failed", weak.failed_when_another_is_named),),
             Schedule(
                 Toy(tasks=2, recovery=Lazy),
                 Plan((Expel(worker=0, at=16), Takes(worker=0, on="fences w1: done", turns=10))),
