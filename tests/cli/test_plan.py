@@ -53,10 +53,10 @@ flow = """,
 REBUILT = """
 from __future__ import annotations
 import falkirk as fk
-from falkirk.runtime.worker import task
+from falkirk.runtime.worker.reading import second_reading
 from falkirk.stream.evolution import rebuilding
 
-task.FIRST_AGAIN = task.ROWS_AGAIN = rebuilding.ROWS_A_STEP = 100
+second_reading.FIRST = second_reading.MOST_RECORDS = rebuilding.ROWS_A_STEP = 100
 flow = fk.Flow("{name}", regime=fk.REGIME(step="50ms", every="1s", max_rows=500))
 bids = flow.source("{prefix}bids", key="auction", value=fk.Json({{"auction": fk.Int64, "bidder": fk.Int64}}))
 some = bids.filter(fk.col("bidder") >= LEAST).group_by("auction", id="counts", version=VERSION)

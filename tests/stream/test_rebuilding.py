@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.errors import ConfigError, StateError, UserCodeError
-from falkirk.runtime.worker import task
+from falkirk.runtime.worker.reading import second_reading
 from falkirk.state.meta import META
 from falkirk.stream.evolution import rebuilding
 from falkirk.testing.dying import step_dying
@@ -66,8 +66,8 @@ def steps_of(app: fk.testing.App) -> dict[str, list[StepRecord]]:
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "ROWS_A_STEP", 3)
     monkeypatch.setattr(rebuilding, "LOOKED_A_STEP", 8)
-    monkeypatch.setattr(task, "FIRST_AGAIN", 4)
-    monkeypatch.setattr(task, "ROWS_AGAIN", 4)
+    monkeypatch.setattr(second_reading, "FIRST", 4)
+    monkeypatch.setattr(second_reading, "MOST_RECORDS", 4)
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.kind)

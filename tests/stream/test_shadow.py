@@ -27,7 +27,7 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.app.app import Until
 from falkirk.runtime.layout.layout import ShadowRecord
-from falkirk.runtime.worker import task
+from falkirk.runtime.worker.reading import second_reading
 from falkirk.state import schema
 from falkirk.stream.dataflow.circuit import Slice, StepInput
 from falkirk.stream.dataflow.records import Records
@@ -81,8 +81,8 @@ def read_again(app: fk.testing.App) -> int:
 @pytest.fixture(autouse=True)
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "ROWS_A_STEP", 3)
-    monkeypatch.setattr(task, "FIRST_AGAIN", 4)
-    monkeypatch.setattr(task, "ROWS_AGAIN", 4)
+    monkeypatch.setattr(second_reading, "FIRST", 4)
+    monkeypatch.setattr(second_reading, "MOST_RECORDS", 4)
     monkeypatch.setattr(cluster, "CHUNK", 3)
 
 

@@ -205,7 +205,9 @@ def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None
     [task] = worker.tasks
     table, begins = TopicPartition("names", 0), TopicPartition("orders-us", 0)
     task.tables, task.intake = {table}, Intake.LOADING
-    task.close(worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.inputs.tables, worker.inputs.again)
+    task.close_step(
+        worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.inputs.tables, worker.inputs.again
+    )
     assert task.joined() == {}
     assert not task.due(app._cluster.now())
     assert task.advance() == {TopicPartition("orders-eu", 0): 0, begins: 0}
@@ -218,7 +220,7 @@ def test_what_has_joined_is_not_forgotten_by_a_step_that_closes_before_it_is_ask
     worker = app._worker()
     task = worker.tasks[0]
     for _ in range(2):
-        task.close(
+        task.close_step(
             worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.inputs.tables, worker.inputs.again
         )
     assert task.joined() == {TopicPartition("orders-us", 0): 0}

@@ -74,7 +74,7 @@ class Process:
         self._read(rows)
         for task in self.tasks:
             if task.rows or task.due(self.cluster.now()):
-                step = task.close(
+                step = task.close_step(
                     self.core.pipeline, self.log.owner, self.cluster.now(), self.inputs.tables, self.inputs.again
                 )
                 check_sizes(step, self.cluster.limits)

@@ -12,7 +12,7 @@ from tests.stream.test_shadow import shadow, shadow_stage
 
 import falkirk as fk
 from falkirk.errors import ConfigError, StateError
-from falkirk.runtime.worker import task
+from falkirk.runtime.worker.reading import second_reading
 from falkirk.stream.evolution import rebuilding
 from falkirk.stream.operators.windows import window_group
 from falkirk.testing.dying import step_dying
@@ -85,8 +85,8 @@ def assert_as_always(app: fk.testing.App, whole: fk.testing.App) -> None:
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "ROWS_A_STEP", 3)
     monkeypatch.setattr(rebuilding, "LOOKED_A_STEP", 8)
-    monkeypatch.setattr(task, "FIRST_AGAIN", 4)
-    monkeypatch.setattr(task, "ROWS_AGAIN", 4)
+    monkeypatch.setattr(second_reading, "FIRST", 4)
+    monkeypatch.setattr(second_reading, "MOST_RECORDS", 4)
 
 
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()], ids=lambda regime: regime.kind)

@@ -151,7 +151,7 @@ class CommitDomain:
     def stage_answered(self) -> None:
         """Stage the steps that have run in threads of their own."""
         for task, step, result, began in self._threads.ended() if self._threads is not None else ():
-            finish = partial(task.finish, self.core.pipeline, self.log.owner, step, result)
+            finish = partial(task.finish_step, self.core.pipeline, self.log.owner, step, result)
             self._stage(task, began, began, began, finish)
             self._shared.stats.rounds.add(time.monotonic() - began)
 
@@ -159,10 +159,10 @@ class CommitDomain:
         inputs, pipeline, began = self._shared.inputs, self.core.pipeline, time.monotonic()
         most = self.pacer.most if task.moving else self.pacer.part(task.rows, rows)
         if self._threads is not None and not task.moving:
-            self._threads.begin(task, task.open(pipeline, now, inputs.tables, most, in_thread=True))
+            self._threads.begin(task, task.open_step(pipeline, now, inputs.tables, most, in_thread=True))
             self.queue.changed(task)
             return
-        close = partial(task.close, pipeline, self.log.owner, now, inputs.tables, inputs.again, most)
+        close = partial(task.close_step, pipeline, self.log.owner, now, inputs.tables, inputs.again, most)
         self._stage(task, first, closed, began, close)
 
     def _stage(

@@ -77,4 +77,4 @@ def step_threads(stage: Stage, stages: Sequence[Stage]) -> StepThreads | None:
 def _run(task: RunningTask, step: OpenStep) -> StepOutput:
     if step.given.cancellation is not None and step.given.cancellation.cancelled:
         raise CancelledError
-    return task.run(step)
+    return task.run_step(step)

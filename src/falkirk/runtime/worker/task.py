@@ -14,27 +14,23 @@ from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition, after, places_in
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.records import Division, Move, Range, SelectiveCheckpoint
+from falkirk.checkpoint.records import Move, SelectiveCheckpoint
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.pending import Pending
+from falkirk.runtime.worker.reading.second_reading import SecondReading
 from falkirk.runtime.worker.task_ports import Rereader, Tables
 from falkirk.stream.dataflow.circuit import (
     Cancellation,
     Circuit,
-    RereadInput,
-    ShadowChunk,
     Slice,
     StepInput,
     StepOutput,
 )
 from falkirk.stream.dataflow.records import Message
-
-FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
-"""What a step reads again: records, in the first and at most, and about how many bytes."""
 
 AHEAD = 20
 """A task whose steps are bounded reads no more while rows for this many steps wait."""
@@ -61,10 +57,7 @@ class RunningTask:
         self.wake_at: int | None = None
         self.moving = False
         """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
-        self.rebuilt = (0, 0)
-        """The progress of the second reading, for operators that are rebuilt, and its end: offsets."""
-        self._begins: dict[InputPartition, Offset] = {}
-        self._budget = FIRST_AGAIN
+        self.second_reading = SecondReading(bound)
         self._selective_at = 0
         """The clock when the next selective checkpoint is due."""
         tables = {i.place for i in bound.inputs if i.input.table}
@@ -190,7 +183,7 @@ class RunningTask:
         if self.owned.correction is not None:
             yield close_correction(self.owned, owner, now)
 
-    def close(
+    def close_step(
         self,
         pipeline: Pipeline,
         owner: OwnerId,
@@ -203,12 +196,14 @@ class RunningTask:
         an exception nothing is staged, and the overlay is dropped."""
         if self.moving:
             return self._move(pipeline, owner, self._clock(pipeline, now), tables, rereader, most)
-        step = self.open(pipeline, now, tables, most)
+        step = self.open_step(pipeline, now, tables, most)
         ran: Future[StepOutput] = Future()
-        ran.set_result(self.run(step))
-        return self.finish(pipeline, owner, step, ran)
+        ran.set_result(self.run_step(step))
+        return self.finish_step(pipeline, owner, step, ran)
 
-    def open(self, pipeline: Pipeline, now: Millis, tables: Tables, most: int, *, in_thread: bool = False) -> OpenStep:
+    def open_step(
+        self, pipeline: Pipeline, now: Millis, tables: Tables, most: int, *, in_thread: bool = False
+    ) -> OpenStep:
         """Fix the input of the next step, which is then run and finished. `in_thread`: while it runs, tables go on."""
         slices = []
         bound = self.bound.stage.most_rows
@@ -223,11 +218,11 @@ class RunningTask:
         given = StepInput(self._clock(pipeline, now), slices, shared, Cancellation(), places)
         return OpenStep(given, Overlay(pipeline.top(self.owned)), rows, new)
 
-    def run(self, step: OpenStep) -> StepOutput:
+    def run_step(self, step: OpenStep) -> StepOutput:
         """Run the circuit. It has a thread of its own where it may wait for others. Raises CancelledError after `cancel`."""
         return self.circuit.run(step.given, step.overlay)
 
-    def finish(self, pipeline: Pipeline, owner: OwnerId, step: OpenStep, ran: Future[StepOutput]) -> ClosedStep:
+    def finish_step(self, pipeline: Pipeline, owner: OwnerId, step: OpenStep, ran: Future[StepOutput]) -> ClosedStep:
         """The step has run. Raises what it has raised."""
         result = ran.result()
         # The step before it may have committed while it ran.
@@ -285,54 +280,17 @@ class RunningTask:
     ) -> ClosedStep:
         """A step that reads nothing new."""
         state = Overlay(pipeline.top(self.owned))
-        again = self.evolution.again(state)
-        taken = self._take(again, rereader)
-        division = () if again is None or taken is not None else self._again(again, rereader, most)
-        slices = rereader.read(self.bound, division) if division else []
-        self._measure(slices)
+        read = self.second_reading.next(self.evolution.again(state), self._ends, rereader, most)
         self._ends |= tables.positions(self.bound)
-        step = StepInput(clock, slices, tables.seen(self.bound))
+        step = StepInput(clock, read.slices, tables.seen(self.bound))
         last = pipeline.last(self.owned)
         assert last is not None
-        move = Move(division, since=last.clock if last.move is None else last.move.since)
-        result = self.evolution.move(step, state, moving_of(move, self._ends, taken))
+        move = Move(read.division, since=last.clock if last.move is None else last.move.since)
+        result = self.evolution.move(step, state, moving_of(move, self._ends, read.taken))
         self.moving, self.wake_at = result.moving, result.wake_at
         closed = close_step(
             self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,
             dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
         )  # fmt: skip
-        closed.rows = sum(len(s.records) for s in slices)
+        closed.rows = sum(len(s.records) for s in read.slices)
         return closed
-
-    def _take(self, again: RereadInput | None, rereader: Rereader) -> ShadowChunk | None:
-        """The next part of a shadow's result, as long as there is more."""
-        if self.bound.shadow is None or again is None or again.taken is None:
-            return None
-        taken, end = rereader.take(self.bound, Offset(again.taken)), self.bound.shadow[1]
-        self.rebuilt = (end if taken.next is None else taken.next, end)
-        return taken
-
-    def _again(self, again: RereadInput, rereader: Rereader, most: int) -> Division:
-        """What is read again next, about `most` records at most: a range for each partition, empty ones included; tables
-        first."""
-        inputs = [i for i in self.bound.inputs if i.input.id in again.inputs and i.partition in self._ends]
-        reached = {i.partition: Offset(again.reached[i.place]) for i in inputs if i.place in again.reached}
-        # What has been read again may be trimmed now: it is not requested from its first offset.
-        if unknown := [i for i in inputs if i.partition not in {**reached, **self._begins}]:
-            self._begins |= rereader.begins(unknown)
-        begins = {p: min(at, self._ends[p]) for p, at in self._begins.items() if p in self._ends}
-        starts = {i.partition: reached.get(i.partition, begins.get(i.partition, Offset(0))) for i in inputs}
-        todo = [i for i in inputs if starts[i.partition] < self._ends[i.partition]]
-        todo = [i for i in todo if i.input.table] or todo
-        share = max(1, min(self._budget, most) // max(1, len(todo)))
-        ends = {i.partition: Offset(min(starts[i.partition] + share, self._ends[i.partition])) for i in todo}
-        division = tuple(Range(p, start, ends.get(p, start)) for p, start in sorted(starts.items()))
-        first = {p: begins.get(p, Offset(0)) for p in starts}
-        self.rebuilt = sum(r.end - first[r.partition] for r in division), sum(self._ends[p] - first[p] for p in starts)
-        return division
-
-    def _measure(self, slices: Sequence[Slice]) -> None:
-        """Sets the next step's number of records to about a step's size, by the size of these."""
-        count, size = sum(len(s.records) for s in slices), sum(len(v or b"") for s in slices for v in s.records.values)
-        if count:
-            self._budget = max(1, min(ROWS_AGAIN, 2 * self._budget, BYTES_AGAIN * count // max(1, size)))

@@ -147,7 +147,7 @@ class Reporter:
             behind = max(0, last.clock - versioned.clock) / 1000
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
         inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
-        rebuilds = task.moving and task.rebuilt[1] > 0
+        rebuilds = task.moving and task.second_reading.progress[1] > 0
         taken = self._worker.rates.taken.get(owned.task.id)
         return TaskReport(
             task=name,
@@ -169,8 +169,8 @@ class Reporter:
             copies=tuple((p.step, p.clock) for p in upkeep.copies),
             took=0.0 if taken is None else round(taken.took.total, 3),
             expected=0.0 if taken is None else round(taken.expected.total, 3),
-            done=task.rebuilt[0] if rebuilds else 0,
-            total=task.rebuilt[1] if rebuilds else 0,
+            done=task.second_reading.progress[0] if rebuilds else 0,
+            total=task.second_reading.progress[1] if rebuilds else 0,
             places=tuple(i.place for i in inputs)
             if any(i.input.among is not None or i.input.grows for i in inputs)
             else (),

@@ -116,7 +116,7 @@ class FlowDomain(Domain):
         if task.moving:
             most = min(self.pacer.most, self.flow.most)
         tables, again = self.inputs.tables, self.inputs.again
-        self.core.pipeline.stage(task.close(self.core.pipeline, self.log.owner, now, tables, again, most))
+        self.core.pipeline.stage(task.close_step(self.core.pipeline, self.log.owner, now, tables, again, most))
         return True
 
 

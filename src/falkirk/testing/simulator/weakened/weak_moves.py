@@ -17,7 +17,12 @@ from falkirk.testing.simulator.plan import Change, Doubt, Plan
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.weakened.weakening import COMMIT, Patch, Schedule, Weakening
 
-_puts, _move, _close, _following = TableMigration.puts, StateMigrator.move, RunningTask.close, RunningTask._following
+_puts, _move, _close, _following = (
+    TableMigration.puts,
+    StateMigrator.move,
+    RunningTask.close_step,
+    RunningTask._following,
+)
 _moved = schema.moved
 _CURSOR = "cursor"
 
@@ -74,7 +79,7 @@ MOVES: dict[str, Weakening] = {
         "a task reads input before all rows are moved: a row that it writes is overwritten by the older one",
         (
             Patch(RunningTask, "_following", following_without_a_move),
-            Patch(RunningTask, "close", close_over_rows_first),
+            Patch(RunningTask, "close_step", close_over_rows_first),
         ),
         Schedule(ONE, Plan()),
     ),
