@@ -37,7 +37,7 @@ from obstore.store import ObjectStore
 from falkirk.errors import DamagedError, DiskError
 from falkirk.state import files, remote
 from falkirk.state.remote import SMALL, RemoteFile, RemoteVersion, base_path, version_path
-from falkirk.state.store import EMPTY, Identity, Progress, low_watermark
+from falkirk.state.store import EMPTY, GoOn, Identity, Progress, low_watermark
 from falkirk.state.task_objects import TaskObjects
 
 GRACE = timedelta(hours=1)
@@ -48,9 +48,6 @@ FRESH = GRACE / 2
 
 Report = Callable[[int, int], None]
 """Called during a copy, with bytes done and bytes in all."""
-
-GoOn = Callable[[], None]
-"""Raises if a copy is no longer useful."""
 
 
 def always() -> None:

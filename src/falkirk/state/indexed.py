@@ -26,13 +26,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from falkirk.state.codec import encode_key, prefix_end
 from falkirk.state.entries import HEAD, Entries, Numbers, Rows, order, placed, unpacked, walk
 from falkirk.state.scalars import TEXT_END, encode_scalar
+from falkirk.state.store import State
 
 FEW_BYTES = 512
 """Bytes of a head with its rows. With more, each row gets an entry."""
@@ -47,14 +48,6 @@ _AFTER = bytes([_HEAD[0] + 1])
 _FEW, _MANY = 1, 2
 _Few, _Many = struct.Struct("<Bq"), struct.Struct("<Bqqq")
 _NOTHING = _Few.pack(_FEW, 0)
-
-
-class Values(Protocol):
-    """State."""
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None: ...
 
 
 class Found(NamedTuple):
@@ -80,7 +73,7 @@ class Index:
     (array([1]), [b'row'])
     """
 
-    def __init__(self, state: Values, table: int) -> None:
+    def __init__(self, state: State, table: int) -> None:
         self._state, self._table = state, bytes([table])
         self._heads: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}

@@ -18,9 +18,12 @@ The contract, in clauses that `tests/state/test_store_contract.py` checks on eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+GoOn = Callable[[], None]
+"""Called now and then on the way by what may take long. Raises if it is useless to continue."""
 
 Changes = Mapping[bytes, bytes | None]
 """Full keys (shard, table, key) and their new values; None deletes."""
@@ -104,6 +107,14 @@ class Reader(Protocol):
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start ≤ key < end, in the order of keys."""
+        ...
+
+
+class State(Reader, Protocol):
+    """State that a step reads and changes."""
+
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Stage new values; None deletes."""
         ...
 
 

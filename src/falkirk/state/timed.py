@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from falkirk.state.keys import decode_key, encode_key, prefix_end
 from falkirk.state.scalars import INT, SIGN
+from falkirk.state.store import State
 
 Row = tuple[Any, ...]
 """The columns of a row, as scalars of state."""
@@ -39,14 +40,6 @@ Times = dict[int, int]
 _HEAD = struct.Struct(">HB")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[int]).decode
-
-
-class Store(Protocol):
-    """State."""
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None: ...
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
 class RowCoding:
@@ -85,7 +78,7 @@ class RowCoding:
 class TimedTable:
     """One table in one step."""
 
-    def __init__(self, state: Store, table: int, shard: int, coding: RowCoding) -> None:
+    def __init__(self, state: State, table: int, shard: int, coding: RowCoding) -> None:
         self._state, self._table, self._shard, self._coding = state, table, shard, coding
 
     def rows(self, key: Row) -> Iterator[tuple[Row, Times]]:

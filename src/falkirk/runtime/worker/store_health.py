@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import TaskId
-from falkirk.checkpoint.ports import GoOn
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, StateError
+from falkirk.state.store import GoOn
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.planning.plan import SLOTS
-from falkirk.checkpoint.ports import Backfilled, GoOn
+from falkirk.checkpoint.ports import Backfilled
 from falkirk.checkpoint.tasks import Revoked
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, DamagedError, StateError
@@ -25,7 +25,7 @@ from falkirk.state.memory import MemoryStore
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
 from falkirk.state.rocks import RocksStore, install_version, make_empty, next_version
-from falkirk.state.store import Identity, Progress, Store
+from falkirk.state.store import GoOn, Identity, Progress, Store
 from falkirk.wording import counted
 
 T = TypeVar("T")

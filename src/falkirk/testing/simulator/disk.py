@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
-from falkirk.checkpoint.ports import Backfilled, GoOn
+from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import DiskError, StateError
-from falkirk.state.store import EMPTY, Changes, Progress, low_watermark
+from falkirk.state.store import EMPTY, Changes, GoOn, Progress, low_watermark
 from falkirk.testing.simulator.points import Point, reach
 
 Snapshot = tuple[dict[bytes, bytes], Progress]
