@@ -60,7 +60,7 @@ def test_a_step_that_is_refused_again_and_again_stops_the_app_with_what_and_wher
         assert word in e.value.where
 
 
-@pytest.mark.parametrize("why", [Why.PASSING, Why.SLOW])
+@pytest.mark.parametrize("why", [Why.TRANSIENT, Why.SLOW])
 def test_what_is_not_said_against_the_records_never_stops_it_and_is_heard_of(
     why: Why, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,9 +79,9 @@ def test_a_rebalance_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     aborts = Aborts(clock)
     with caplog.at_level(logging.WARNING, "falkirk"):
         for _ in range(5):
-            attempt(aborts, clock, step(0, Why.PASSING))
-            attempt(aborts, clock, step(0, Why.PASSING))
-            aborts.committed([step(0, Why.PASSING)])
+            attempt(aborts, clock, step(0, Why.TRANSIENT))
+            attempt(aborts, clock, step(0, Why.TRANSIENT))
+            aborts.committed([step(0, Why.TRANSIENT)])
     assert not caplog.records
 
 
@@ -110,8 +110,8 @@ def test_a_commit_begins_the_count_again() -> None:
 def test_names_that_fail_wait_longer_each_time_and_stop_the_app_if_they_are_refused() -> None:
     clock = Clock()
     aborts = Aborts(clock)
-    owned = step(0, Why.PASSING).owned
-    owned.failed = Cause(Why.PASSING, "the group goes on")
+    owned = step(0, Why.TRANSIENT).owned
+    owned.failed = Cause(Why.TRANSIENT, "the group goes on")
     for wait in (False, True, True):
         aborts.named([owned])
         assert aborts.waiting() is wait

@@ -8,7 +8,7 @@ import pytest
 from falkirk.checkpoint import bundles
 from falkirk.checkpoint.bundles import BUNDLE, bundled, parts_made, parts_of
 from falkirk.checkpoint.ports import Output, Writes
-from falkirk.checkpoint.steps import HEADER, Maker, number
+from falkirk.checkpoint.steps import HEADER, Maker, add_headers
 from falkirk.stream.dataflow.provenance import provenances
 
 
@@ -16,7 +16,7 @@ def edge(task: str, step: int, *records: tuple[int, bytes, int]) -> Writes:
     """What a task's step writes to an edge: partition, value, timestamp."""
     partitions, values, times = zip(*records, strict=True) if records else ((), (), ())
     writes = Writes("edge", partitions, [None] * len(records), values, times, bundles=True)
-    number(Output("edge", writes), f"{task} {step}")
+    add_headers(Output("edge", writes), f"{task} {step}")
     return writes
 
 

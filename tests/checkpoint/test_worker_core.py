@@ -364,7 +364,7 @@ def test_a_name_that_fails_again_waits_while_other_tasks_commit() -> None:
     for _ in range(2):
         (name,) = driver.core.todo()
         assert isinstance(name, Name)
-        name.tasks[0].failed = Cause(Why.PASSING, "the group goes on")
+        name.tasks[0].failed = Cause(Why.TRANSIENT, "the group goes on")
         driver.core.ended()
         driver.core.todo()
         driver.core.recovered(name.tasks[0])

@@ -44,13 +44,13 @@ def units(steps: Sequence[RecordedStep]) -> list[list[RecordedStep]]:
     return found[::-1]
 
 
-def word(ran: Sequence[Sequence[Output]], last: StepRecord) -> str:
+def unit_digest(ran: Sequence[Sequence[Output]], last: StepRecord) -> str:
     """The digest of a unit's last record, if its steps had given this output."""
-    return together(ran) if last.corrects >= 0 else digest([o.writes for o in ran[0]])
+    return joint_digest(ran) if last.corrects >= 0 else digest([o.writes for o in ran[0]])
 
 
-def together(ran: Sequence[Sequence[Output]]) -> str:
-    """One word for what several steps should have said."""
+def joint_digest(ran: Sequence[Sequence[Output]]) -> str:
+    """One digest of what several steps should have said."""
     words = " ".join(digest([o.writes for o in outputs]) for outputs in ran)
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 

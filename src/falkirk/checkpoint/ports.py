@@ -7,7 +7,7 @@ There is no event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import Division, SelectiveCheckpoint, StepRecord
-from falkirk.state.store import Changes, Store
+from falkirk.state.store import Changes, GoOn, Store
 
 MARK = b""
 """The key of a record without a value that marks an end: see `Log.mark`. Readers skip it. No key of a store is empty."""
@@ -24,7 +24,7 @@ MARK = b""
 class Why(Enum):
     """Why a transaction failed; it decides what to do."""
 
-    PASSING = "passing"
+    TRANSIENT = "transient"
     """Nothing is wrong with the records: a broker or the group was busy with something else."""
     SLOW = "slow"
     """Not written in time. Less may be."""
@@ -33,7 +33,7 @@ class Why(Enum):
 
 
 class Cause(NamedTuple):
-    """Why it fails."""
+    """Why a transaction failed, and what was said about it."""
 
     why: Why
     what: str
@@ -43,7 +43,7 @@ class Cause(NamedTuple):
 class Failure(Exception):
     """A transaction failed."""
 
-    def __init__(self, what: str = "", why: Why = Why.PASSING) -> None:
+    def __init__(self, what: str = "", why: Why = Why.TRANSIENT) -> None:
         super().__init__(what)
         self.cause = Cause(why, what)
 
@@ -184,19 +184,14 @@ class Log(Protocol):
         """What is committed in the ranges, up to the first open transaction of each partition."""
         ...
 
-    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
-        """A read of committed records stands at `position`, before its `mark`, because of an obstacle. Called at each try.
-        Reports it if it lasts; raises ClusterError when it has lasted longer than a transaction can.
-        """
+    def report_obstacle(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+        """A read of committed records stands at `position`, before its `mark`, because of an obstacle. To be called at each
+        try. Logs it if it lasts; raises ClusterError when it has lasted longer than a transaction can."""
         ...
 
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """Committed changes of a changelog, the last of each key, and the position after them (as `Read.position`)."""
         ...
-
-
-GoOn = Callable[[], None]
-"""Raises if it is useless to continue."""
 
 
 class Backfilled(NamedTuple):

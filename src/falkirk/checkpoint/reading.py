@@ -56,7 +56,7 @@ async def read_to_marks(
     The last stable offset may lag behind a commit that has returned. So the end is marked (`Log.mark`), and the read waits
     until it gets there. An open transaction below it would block the read until its time-out: its owner is fenced, and the
     end marked again. A partition that turns out to be `lost` is not read further: a worker that wakes after its
-    successor took over must not fence it. If nobody can be fenced, `Log.waits` says so, and at last ends the wait.
+    successor took over must not fence it. If nobody can be fenced, `Log.report_obstacle` says so, and at last ends the wait.
     """
     tails = {p: Tail(position=start) for p, start in starts.items()}
     marks = await log.mark(list(starts))
@@ -98,7 +98,7 @@ async def read_ownerships(log: Log, partitions: Sequence[TopicPartition]) -> dic
             for _, record in decoded(read):
                 found[p].add(record)
             if read.position == position[p]:
-                log.waits(p, *behind[p], NOTHING_THERE)
+                log.report_obstacle(p, *behind[p], NOTHING_THERE)
             position[p] = read.position
     return found
 
@@ -118,7 +118,9 @@ async def fence_openers(
             _, first = records[0]
             known = owners(tails[p].records + records)
             owner = known.get(first.nonce) if isinstance(first, Released) else first.owner
-        log.waits(p, *stuck[p], f"an open transaction of {owner}" if owner else await obstacle(log, p, *stuck[p]))
+        log.report_obstacle(
+            p, *stuck[p], f"an open transaction of {owner}" if owner else await obstacle(log, p, *stuck[p])
+        )
         if owner is not None and owner != log.owner and owner not in fenced:
             await log.fence(owner)
             fenced.add(owner)

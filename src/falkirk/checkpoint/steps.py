@@ -58,8 +58,8 @@ def close_step(
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
     # Digest before the headers are added: they are not part of what the circuit computed.
-    word = digest([o.writes for o in outputs])
-    ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
+    computed = digest([o.writes for o in outputs])
+    ranges = tuple(r for o in outputs for r in add_headers(o, f"{owned.task.id} {step}"))
     division = next_division(last, ends)
     base = Offset(owned.opened().progress.base)
     task = owned.task
@@ -71,7 +71,7 @@ def close_step(
         clock=clock,
         division=division,
         outputs=ranges,
-        digest=word,
+        digest=computed,
         rows=rows,
         dead=dead,
         base=base,
@@ -85,8 +85,9 @@ def close_step(
     return ClosedStep(owned, record, [o.writes for o in outputs], overlay, own_cluster)
 
 
-def number(output: Output, prefix: str) -> list[OutputRange]:
-    """Add the header to every record of an output; return how many records went to each partition."""
+def add_headers(output: Output, step: str) -> list[OutputRange]:
+    """Add the header that names its maker to every record of an output of this `step`, as "stats/0 17". Returns how many
+    records went to each partition."""
     writes = output.writes
     if not len(writes):
         return []
@@ -98,10 +99,10 @@ def number(output: Output, prefix: str) -> list[OutputRange]:
         end = int(here.sum())
         sequence[here] = np.arange(end)
         ranges.append(OutputRange(output.name, int(partition), end))
-    word = prefix.encode() + b" %d"
+    header = step.encode() + b" %d"
     if writes.headers is None:
-        writes.headers = [[(HEADER, word % seq)] for seq in sequence.tolist()]
+        writes.headers = [[(HEADER, header % seq)] for seq in sequence.tolist()]
     else:
         own = zip(writes.headers, sequence.tolist(), strict=True)
-        writes.headers = [[*headers, (HEADER, word % seq)] for headers, seq in own]
+        writes.headers = [[*headers, (HEADER, header % seq)] for headers, seq in own]
     return ranges

@@ -69,7 +69,7 @@ def test_a_call_that_hangs_though_all_is_acknowledged_is_not_the_fault_of_how_mu
     clock.now += STUCK + 0.1
     given_up = delivery.given_up(0, STUCK)
     assert given_up is not None
-    assert given_up.cause.why is Why.PASSING
+    assert given_up.cause.why is Why.TRANSIENT
 
 
 def test_a_delay_that_the_broker_announced_is_waited_for_and_said(

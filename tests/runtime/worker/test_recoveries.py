@@ -14,7 +14,7 @@ import pytest
 
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.planning import Replay, Seconds
-from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
+from falkirk.checkpoint.ports import LogRecord, Ranges, Read, Writes
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
 from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.tasks import Owned, Phase, Task
@@ -31,7 +31,7 @@ from falkirk.runtime.worker.stores import RECOVERIES, Fetched
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
 from falkirk.state.memory import MemoryDisk, MemoryStore
-from falkirk.state.store import Changes, Identity, Store
+from falkirk.state.store import Changes, GoOn, Identity, Store
 
 CHUNKS = 50
 """Of each changelog."""

@@ -117,7 +117,7 @@ class Eager(Recovery):
             before_chunk = position
             changes, position = await log.read_changes(place, position, mark)
             if position == before_chunk:
-                log.waits(place, position, mark, await obstacle(log, place, position, mark))
+                log.report_obstacle(place, position, mark, await obstacle(log, place, position, mark))
             if changes:
                 store.write(changes, before.partly(position, since))
             if _outdated(clock, owned, steps, since):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from falkirk.checkpoint.correction import covered, together, units, word
+from falkirk.checkpoint.correction import covered, joint_digest, unit_digest, units
 from falkirk.checkpoint.ids import InputPartition, Millis, Step, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.planning.rates import Cost, Replay
@@ -126,7 +126,7 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[Recor
         state = Overlay(store)
         ran = await run_again(replayer, owned, [record for _, record in unit], state)
         offset, last = unit[-1]
-        if word(ran, last) == last.digest:
+        if unit_digest(ran, last) == last.digest:
             store.write(state.changes, store.progress.at(last.step, offset + 1, 0, last.clock))
             continue
         first = unit[0][1]
@@ -135,7 +135,7 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[Recor
         ran += await run_again(replayer, owned, [record for _, record in todo if record.step > last.step], state)
         records = [record for _, record in todo if record.step >= first.step]
         outputs = await replayer.difference(task.id, records, [o for step in ran for o in step], state)
-        owned.correction = Correction(first.step, outputs, together(ran), dict(state.changes))
+        owned.correction = Correction(first.step, outputs, joint_digest(ran), dict(state.changes))
         return
 
 

@@ -31,7 +31,7 @@ LONGEST = 30.0
 QUIET = 2
 """This many failures in a row that pass by themselves cause no warning: a rebalance causes one."""
 
-NOT_KNOWN = Cause(Why.PASSING, "not known")
+NOT_KNOWN = Cause(Why.TRANSIENT, "not known")
 
 EVERY = 10.0
 """Seconds between two warnings of such failures."""

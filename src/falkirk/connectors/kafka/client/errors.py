@@ -146,7 +146,7 @@ def why(error: KafkaError) -> Why:
     """
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return Why.SLOW
-    return Why.PASSING if error.retriable() or error.code() in PASSING else Why.REFUSED
+    return Why.TRANSIENT if error.retriable() or error.code() in PASSING else Why.REFUSED
 
 
 def refused_in(error: KafkaError) -> str:

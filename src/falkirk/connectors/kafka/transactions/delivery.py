@@ -156,7 +156,7 @@ class Delivery:
         if slow and self._timeout * self._factor < LONGEST:
             self._slow += 1  # not further: patience is bounded too
         words = "; ".join([f"{waited}, and {why}", *self._delays_in_words(now)])
-        return Unknown(words, Why.SLOW if slow else Why.PASSING)
+        return Unknown(words, Why.SLOW if slow else Why.TRANSIENT)
 
     def _what(self, left: int) -> str:
         if left:

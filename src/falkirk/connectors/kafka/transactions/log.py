@@ -185,7 +185,7 @@ class KafkaLog:
         """What is committed in the ranges, up to the first open transaction of each partition."""
         return self._reader.read(ranges, committed=True)
 
-    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+    def report_obstacle(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
         """A read makes no progress."""
         self._standstills.note(partition, position, mark, obstacle)
 

@@ -329,7 +329,7 @@ class SimLog:
             found[tp] = read
         return found
 
-    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+    def report_obstacle(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
         """It keeps waiting: a run that does not end is broken."""
 
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
