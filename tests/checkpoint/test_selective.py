@@ -11,14 +11,14 @@ from falkirk.checkpoint import driver
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import GoOn, Output
+from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Move, SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.regimes import Lazy, LogBounds, Means, selective
 from falkirk.checkpoint.regimes.selective import plan_rollback
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import DivergenceError, SourceError
 from falkirk.state.memory import MemoryDisk, MemoryStore
-from falkirk.state.store import EMPTY, Identity, Progress
+from falkirk.state.store import EMPTY, GoOn, Identity, Progress
 
 TASK = Task(TaskId("lazy", 0), TopicPartition("steps", 0), Lazy(), layout=1)
 IDENTITY = Identity("app", "lazy/0", "")

@@ -8,14 +8,14 @@ import pytest
 
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
-from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read
+from falkirk.checkpoint.ports import LogRecord, Ranges, Read
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
 from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.takeover import admit, fence, recover
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import renew
 from falkirk.state.memory import MemoryStore
-from falkirk.state.store import Changes, Identity, Store
+from falkirk.state.store import Changes, GoOn, Identity, Store
 
 ME, OTHER, DEAD = OwnerId("w0"), OwnerId("w1"), OwnerId("w2")
 
