@@ -69,7 +69,7 @@ def main(tasks: int, latency: int, rounds: int, rows: int) -> None:
         upkeep = Maintenance(stores, SimpleNamespace(trim=lambda below: None))  # type: ignore[arg-type]
         running = [_running(b, stores, memory) for b in bound]
         for task in running:
-            upkeep.known(task.owned.task.id)
+            upkeep.upkeep_of(task.owned.task.id)
         for number in range(rounds):
             for task in running:
                 store = task.owned.opened()
@@ -78,7 +78,7 @@ def main(tasks: int, latency: int, rounds: int, rows: int) -> None:
             slow.count, began, cpu = 0, time.monotonic(), time.process_time()
             upkeep.tick(running, asked=f"round {number}")
             for task in running:
-                known = upkeep.known(task.owned.task.id)
+                known = upkeep.upkeep_of(task.owned.task.id)
                 _wait(known.making)
                 _wait(known.copying)
             seconds = time.monotonic() - began

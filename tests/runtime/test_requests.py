@@ -174,7 +174,7 @@ def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
     assert tick("a1") == ["a1"]
     upkeep.fails = 1
     assert tick("a2") == ["a1", "a2"], "it is tried again, but not at once"
-    upkeep.known(task.owned.task.id).versioned -= 10
+    upkeep.upkeep_of(task.owned.task.id).versioned -= 10
     assert tick("a2") == ["a1", "a2", "a2"]
     assert tick("") == ["a1", "a2", "a2"]
     upkeep.close()

@@ -14,7 +14,7 @@ import obstore
 import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
-from falkirk.checkpoint.planning import Replay, Seconds
+from falkirk.checkpoint.planning import LogGrowth, Replay, Seconds
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
@@ -84,7 +84,7 @@ class Stand:
         self.task: Any = SimpleNamespace(bound=bound, begun=True, owned=owned)
         self.sizes: dict[TaskId, int] = {}
         self.upkeep = Maintenance(self, self.trimmed, keep, rates=rates)  # type: ignore[arg-type]
-        self.known = self.upkeep.known(STATS)
+        self.known = self.upkeep.upkeep_of(STATS)
         self.known.versioned = 0.0
 
     def upload(self, task: TaskId, folder: Path, progress: Progress, go_on: Callable[[], None]) -> Progress:
@@ -276,7 +276,7 @@ def test_short_runs_that_copy_their_last_version_alone_trim_behind_it(
         stand.upkeep.last_versions([stand.task])
         stand.upkeep.close()
         stand.upkeep = Maintenance(stand, stand.trimmed)  # type: ignore[arg-type]
-        stand.known = stand.upkeep.known(STATS)
+        stand.known = stand.upkeep.upkeep_of(STATS)
     assert stand.copies.versions() == [2, 3]
     assert [below[STEPS] for below in stand.trimmed.below] == [-1, 99, 199]
     stand.close()
@@ -366,9 +366,9 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
         task.owned.last = StepRecord("stats/0", Step(7), Nonce("n"), OwnerId("o"), Millis(93_000), (), (), "")
     kept = Maintenance(None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(kept, "_begin_version", lambda *_: begun.append(now[0]))
-    kept.known(TaskId("stats", 0)).versioned = now[0]
+    kept.upkeep_of(TaskId("stats", 0)).versioned = now[0]
     kept.taken(task)
-    kept.known(TaskId("stats", 0)).stepped = True
+    kept.upkeep_of(TaskId("stats", 0)).stepped = True
     while not begun:
         now[0] += 1.0
         kept.tick([task])
@@ -389,7 +389,7 @@ def test_an_idle_task_that_came_rolled_forward_gets_its_version_without_another_
         stand.step(2)  # from the changelog, say: of its steps, one has moved rows of an earlier version of the flow
     stand.upkeep.forget(stand.task)
     stand.upkeep.taken(stand.task)
-    known = stand.upkeep.known(STATS)
+    known = stand.upkeep.upkeep_of(STATS)
     known.versioned = 0.0
     for second in range(30):
         stand.now[0] = float(second)
@@ -413,7 +413,7 @@ class UnderLoad(Stand):
         rates.note(STATS, a_second, 0, Replay(50, 0), Lazy.presumed)
         super().__init__(folder, monkeypatch, within=timedelta(seconds=within), rates=rates)
         self.task.owned.task.recovery = Lazy()
-        self.known.since, self.known.before, self.steps = 0.0, 0.0, 0
+        self.known.growth, self.steps = LogGrowth(0.0), 0
         self.versions: list[float] = []
 
     def run(self, seconds: float) -> list[float]:
@@ -426,9 +426,9 @@ class UnderLoad(Stand):
                 owned=self.task.owned, record=self.task.owned.last, overlay=SimpleNamespace(changes={})
             )
             self.upkeep.committed([closed])
-            before = self.known.since
+            before = self.known.growth.began
             self.upkeep.tick([self.task])
-            if self.known.since != before:
+            if self.known.growth.began != before:
                 self.versions.append(round(self.now[0], 1))
                 assert self.known.making is not None
                 self.known.making.result()
@@ -471,9 +471,9 @@ def test_an_attempt_to_copy_that_failed_leaves_its_steps_to_be_replayed(
     stand.away = DiskError("files were deleted meanwhile")
     stand.run(4.5)
     assert stand.versions
-    assert stand.known.behind.parts == stand.steps  # none of them is in a copy
+    assert stand.known.growth.behind.parts == stand.steps  # none of them is in a copy
     stand.away = None
     stand.run(3.0)
-    assert stand.known.behind.parts < stand.steps - 40
+    assert stand.known.growth.behind.parts < stand.steps - 40
     assert stand.copies.versions()
     stand.close()

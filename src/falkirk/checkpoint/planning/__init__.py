@@ -9,11 +9,11 @@ Nothing here does I/O or knows a clock: what is kept and what was measured is gi
 
 from __future__ import annotations
 
-from falkirk.checkpoint.planning.placement import Objective, Pace
+from falkirk.checkpoint.planning.placement import LogGrowth, Objective, Pace
 from falkirk.checkpoint.planning.plan import Kept, Lost, RecoveryPlan, TaskFacts, TaskPlan, plan
 from falkirk.checkpoint.planning.rates import NOTHING, Cost, Line, Rates, Replay, Seconds
 
 __all__ = [
-    "NOTHING", "Cost", "Kept", "Line", "Lost", "Objective", "Pace", "Rates", "RecoveryPlan", "Replay", "Seconds",
+    "NOTHING", "Cost", "Kept", "Line", "LogGrowth", "Lost", "Objective", "Pace", "Rates", "RecoveryPlan", "Replay", "Seconds",
     "TaskFacts", "TaskPlan", "plan",
 ]  # fmt: skip

@@ -12,10 +12,10 @@ that the replay alone takes no longer than the objective.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from falkirk.checkpoint.planning.rates import Cost, Rates, Replay, Seconds
+from falkirk.checkpoint.planning.rates import NOTHING, Cost, Rates, Replay, Seconds
 
 PAUSE = 1.0
 """Seconds between two versions at least: each costs a flush of the store and some requests."""
@@ -45,6 +45,53 @@ class Pace(NamedTuple):
     def after(self, behind: Replay, seconds: float) -> Replay:
         """What there will be to replay so many seconds later."""
         return Replay(behind.parts + round(self.parts * seconds), behind.records + round(self.records * seconds))
+
+
+@dataclass(slots=True)
+class LogGrowth:
+    """How much of its log a recovery of a task would replay, and how fast that grows.
+
+    >>> growth = LogGrowth(began=0.0)
+    >>> growth.grew(Replay(10, 100))
+    >>> growth.version_begun(10.0)
+    >>> growth.grew(Replay(10, 100))
+    >>> growth.behind, growth.pace(20.0)
+    (Replay(parts=10, records=100), Pace(parts=1.0, records=10.0))
+    >>> growth.not_copied()
+    >>> growth.behind, growth.pace(20.0)
+    (Replay(parts=20, records=200), Pace(parts=1.0, records=10.0))
+    """
+
+    began: float
+    """When the newest version was begun, or the task came."""
+    before: float = field(init=False)
+    """When the one before that was, likewise."""
+    behind: Replay = NOTHING
+    """What the log has since the newest version."""
+    uncopied: Replay = NOTHING
+    """What it had between these two versions: a recovery replays it, too, until the newest is copied."""
+    lead: float | None = None
+    """Seconds that the last copied version took until it was copied; None: none has been here."""
+
+    def __post_init__(self) -> None:
+        self.before = self.began
+
+    def grew(self, replay: Replay) -> None:
+        """A step has committed."""
+        self.behind = self.behind.plus(replay)
+
+    def version_begun(self, now: float) -> None:
+        """A version of all until now is made."""
+        self.before, self.began = self.began, now
+        self.uncopied, self.behind = self.behind, NOTHING
+
+    def not_copied(self) -> None:
+        """That version will not be copied."""
+        self.behind, self.uncopied = self.behind.plus(self.uncopied), NOTHING
+
+    def pace(self, now: float) -> Pace:
+        """How fast it has grown since the version before the newest."""
+        return Pace.of(self.behind.plus(self.uncopied), now - self.before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class Replay(NamedTuple):
     records: int = 0
     """The records that they read."""
 
+    def plus(self, other: Replay) -> Replay:
+        """Both of them."""
+        return Replay(self.parts + other.parts, self.records + other.records)
+
 
 NOTHING = Replay()
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis, Step, TaskId, TopicPartition
-from falkirk.checkpoint.planning import NOTHING, Objective, Pace, Replay
+from falkirk.checkpoint.planning import LogGrowth, Objective, Replay
 from falkirk.checkpoint.planning.placement import PAUSE, possible
 from falkirk.checkpoint.regimes.floors import Floor, Floors, kept_from
 from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task
@@ -66,7 +66,7 @@ LEAVE = 20.0
 
 
 @dataclass(slots=True)
-class TaskMaintenance:
+class TaskUpkeep:
     """The upkeep of one task."""
 
     steps: Floors
@@ -92,18 +92,9 @@ class TaskMaintenance:
     """The last for which one is in the checkpoint store; without state: the last that was heard."""
     copies: tuple[Progress, ...] = ()
     """The last two versions in the store, oldest first, once one was copied here."""
-    behind: Replay = NOTHING
-    """What has to be replayed over the last version that was begun."""
-    since: float = field(default_factory=time.monotonic)
-    """When that version was begun, or the task came."""
-    before: float = field(default_factory=time.monotonic)
-    """When the one before that was, likewise."""
+    growth: LogGrowth = field(default_factory=lambda: LogGrowth(time.monotonic()))
     looked: float = -math.inf
     """When it was last seen whether its objective needs a version."""
-    uncopied: Replay = NOTHING
-    """What had to be replayed over that one, when the last one was begun."""
-    lead: float | None = None
-    """Seconds that the last version took until it was copied; None: none has been here."""
 
 
 class Maintenance:
@@ -122,7 +113,7 @@ class Maintenance:
         self._rates = rates or RateBook()
         self._unmet: set[str] = set()
         """The stages of which was said that their objective cannot be met."""
-        self._known: dict[TaskId, TaskMaintenance] = {}
+        self._upkeep: dict[TaskId, TaskUpkeep] = {}
         self._makers, self._copiers = ThreadPool(MAKERS, "falkirk-version"), ThreadPool(COPIERS, "falkirk-copy")
         self._last: dict[TaskId, Future[None]] = {}
         """Copies of the last versions of tasks that were handed over."""
@@ -130,10 +121,10 @@ class Maintenance:
     def committed(self, steps: Sequence[ClosedStep]) -> None:
         """Take note of committed steps."""
         for step in steps:
-            upkeep = self.known(step.owned.task.id)
+            upkeep = self.upkeep_of(step.owned.task.id)
             upkeep.changes += len(step.overlay.changes)
             upkeep.stepped = True
-            upkeep.behind = _sum(upkeep.behind, step.owned.task.recovery.grows(step))
+            upkeep.growth.grew(step.owned.task.recovery.grows(step))
             if step.record.corrects >= 0:  # until there is a version behind it, each recovery runs its steps again
                 upkeep.versioned = -math.inf
 
@@ -143,19 +134,19 @@ class Maintenance:
         store = task.owned.opened()
         if not isinstance(store, RocksStore):
             return
-        upkeep, newest = self.known(task.owned.task.id), store.version_progress(store.versions()[-1])
+        upkeep, newest = self.upkeep_of(task.owned.task.id), store.version_progress(store.versions()[-1])
         upkeep.stepped = store.progress.step > newest.step
         if task.owned.last is not None:
             upkeep.versioned -= task.owned.task.recovery.waited(Millis(newest.clock), time.time())
             if task.bound.stage.regime.within is not None:  # how much is behind the newest copy is not known
                 upkeep.versioned = -math.inf
 
-    def known(self, task: TaskId) -> TaskMaintenance:
-        """The upkeep of a task."""
-        if task not in self._known:
+    def upkeep_of(self, task: TaskId) -> TaskUpkeep:
+        """The upkeep of a task, from the first time that it is asked for until `forget`."""
+        if task not in self._upkeep:
             # The older of the last two edges, so that a reader of one has the time between two versions.
-            self._known[task] = TaskMaintenance(Floors(self._keep), Floors(self._keep, behind=1))
-        return self._known[task]
+            self._upkeep[task] = TaskUpkeep(Floors(self._keep), Floors(self._keep, behind=1))
+        return self._upkeep[task]
 
     def tick(self, tasks: Sequence[RunningTask], asked: str = "") -> None:
         """Begin what is due. `asked`: the `falkirk checkpoint` that waits for a version of each."""
@@ -163,7 +154,7 @@ class Maintenance:
         for task in tasks:
             if task.owned.correction is not None:
                 continue  # the store is not at its last step
-            upkeep = self.known(task.owned.task.id)
+            upkeep = self.upkeep_of(task.owned.task.id)
             if not _ended(upkeep.making):
                 continue
             upkeep.making = None
@@ -172,16 +163,15 @@ class Maintenance:
             wanted = asked not in ("", upkeep.answered) and now - upkeep.versioned >= wait and task.begun
             if (wanted or (upkeep.stepped and self._due(task, upkeep, now))) and _ended(upkeep.copying):
                 upkeep.tried = asked
-                upkeep.before, upkeep.since = upkeep.since, now
                 upkeep.versioned = upkeep.flushed = now
-                upkeep.uncopied, upkeep.behind = upkeep.behind, NOTHING
+                upkeep.growth.version_begun(now)
                 upkeep.changes, upkeep.stepped, upkeep.copying = 0, False, None
                 self._begin_version(task, upkeep)
             elif upkeep.changes >= FLUSH_CHANGES or (upkeep.changes and now - upkeep.flushed >= FLUSH_SECONDS):
                 upkeep.flushed, upkeep.changes = now, 0
                 upkeep.making = self._makers.submit(task.owned.opened().flush)
 
-    def _due(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> bool:
+    def _due(self, task: RunningTask, upkeep: TaskUpkeep, now: float) -> bool:
         """Whether it is time for a version, by the regime's interval or by its objective."""
         regime, since = task.bound.stage.regime, now - upkeep.versioned
         if regime.within is None:
@@ -190,10 +180,11 @@ class Maintenance:
             return False
         upkeep.looked = now
         objective = Objective(regime.within.total_seconds(), task.owned.task.recovery.presumed)
-        name, behind, lead = task.owned.task.id, upkeep.behind, PAUSE if upkeep.lead is None else upkeep.lead
+        name, behind = task.owned.task.id, upkeep.growth.behind
+        lead = PAUSE if upkeep.growth.lead is None else upkeep.growth.lead
         rates, size = self._rates.of(name.stage), self._stores.sizes.get(name, 0)
-        pace = Pace.of(_sum(behind, upkeep.uncopied), now - upkeep.before)
-        if upkeep.lead is not None and name.stage not in self._unmet:
+        pace = upkeep.growth.pace(now)
+        if upkeep.growth.lead is not None and name.stage not in self._unmet:
             least = objective.least(rates, pace, lead, size)
             if least > objective.seconds:
                 self._unmet.add(name.stage)
@@ -202,7 +193,7 @@ class Maintenance:
                 logger.warning("%s (%s)", why, hint, extra={"task": str(name), "hint": hint})
         return objective.due(rates, Replay(max(1, behind.parts), behind.records), pace, lead, size, since)
 
-    def _remind(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> None:
+    def _remind(self, task: RunningTask, upkeep: TaskUpkeep, now: float) -> None:
         """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
         if not _ended(upkeep.copying) and upkeep.slow_copies.due(now, since=upkeep.versioned):
             logger.warning("task %s: copying its version to the checkpoint store has taken %.0f s so far",
@@ -213,7 +204,7 @@ class Maintenance:
         for the disk: the copies follow."""
         began, made = time.monotonic(), []
         for task in tasks:
-            upkeep = self.known(task.owned.task.id)
+            upkeep = self.upkeep_of(task.owned.task.id)
             self.forget(task)
             made.append((upkeep, self._makers.submit(partial(_made, task.owned.opened()))))
         for task, (upkeep, making) in zip(tasks, made, strict=True):
@@ -225,9 +216,7 @@ class Maintenance:
                 tidy = partial(self._tidy, task.owned.task, upkeep, floor_of(task), began, progress.step)
                 self._last[name] = self._copiers.submit(partial(_copy_last, upload, told, tidy))
 
-    def _tidy(
-        self, task: Task, upkeep: TaskMaintenance, floor: Floor, began: float, step: int, older: Progress
-    ) -> None:
+    def _tidy(self, task: Task, upkeep: TaskUpkeep, floor: Floor, began: float, step: int, older: Progress) -> None:
         """The last version is copied: delete what nobody needs any more. Short runs in a row may copy no other version."""
         with suppress(DiskError):  # the next run deletes it
             if time.monotonic() - upkeep.swept >= SWEEP:
@@ -236,7 +225,7 @@ class Maintenance:
 
     def forget(self, task: RunningTask) -> None:
         """The task leaves: wait for the disk, but for no copy."""
-        upkeep = self._known.pop(task.owned.task.id, None)
+        upkeep = self._upkeep.pop(task.owned.task.id, None)
         if upkeep is not None:
             upkeep.given_up.set()
             if upkeep.making is not None:
@@ -252,7 +241,7 @@ class Maintenance:
             logger.warning("the last versions of %s are not in the checkpoint store, but on this host only; another "
                            "host continues from earlier versions: %s", counted(len(missing), "task"), names)  # fmt: skip
 
-    def _begin_version(self, task: RunningTask, upkeep: TaskMaintenance) -> None:
+    def _begin_version(self, task: RunningTask, upkeep: TaskUpkeep) -> None:
         store, floor, began = task.owned.opened(), floor_of(task), time.monotonic()
 
         def make() -> None:
@@ -294,18 +283,18 @@ class Maintenance:
                 trouble = error
             self._traces.version(owned, copy.version, copy.began, copy.made, trouble)
             if trouble is not None:
-                upkeep.behind = _sum(upkeep.behind, upkeep.uncopied)
+                upkeep.growth.not_copied()
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
             low, step = older, progress.step
             upkeep.copies = (older, progress) if older.step >= 0 else (progress,)
-            upkeep.lead = time.monotonic() - copy.began
+            upkeep.growth.lead = time.monotonic() - copy.began
             logger.info("task %s: version %s in %.2f s", owned.task.id, copy.version, time.monotonic() - copy.began)
         upkeep.answered = copy.asked
         self._trim(upkeep, steps, copy.floor, copy.began, step, low)
 
     def _trim(
-        self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, step: int, low: Progress
+        self, upkeep: TaskUpkeep, steps: TopicPartition, floor: Floor, began: float, step: int, low: Progress
     ) -> None:
         """A version of `step` is copied: delete what is below the low-watermark.
 
@@ -317,7 +306,7 @@ class Maintenance:
         if self._topics.trim(upkeep.steps.passed(began)):
             self._topics.trim(upkeep.edges.passed(began))
 
-    def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: TaskMaintenance) -> Progress:
+    def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: TaskUpkeep) -> Progress:
         """Copy a version. An unreachable checkpoint store blocks no steps: what it lacks is in the logs, which are not
         trimmed meanwhile. Returns how far the older of the last two copies is."""
 
@@ -338,7 +327,7 @@ class Maintenance:
             raise
         return older
 
-    def _sweep(self, task: TaskId, older: Progress, upkeep: TaskMaintenance) -> None:
+    def _sweep(self, task: TaskId, older: Progress, upkeep: TaskUpkeep) -> None:
         upkeep.swept = time.monotonic()
         try:
             self._stores.sweep(task, Step(older.step))
@@ -352,7 +341,7 @@ class Copy:
     """A version to be copied."""
 
     task: RunningTask
-    upkeep: TaskMaintenance
+    upkeep: TaskUpkeep
     store: Store
     version: int | None
     """None: the task has no state, and only its topics are trimmed."""
@@ -373,10 +362,6 @@ def _copy_last(
         raise
     told(None)
     tidy(older)
-
-
-def _sum(one: Replay, other: Replay) -> Replay:
-    return Replay(one.parts + other.parts, one.records + other.records)
 
 
 def _ended(job: Future[None] | None) -> bool:

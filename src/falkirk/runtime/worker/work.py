@@ -145,7 +145,7 @@ class Reporter:
         if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
             versioned = owned.store.version_progress(version)
             behind = max(0, last.clock - versioned.clock) / 1000
-        at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
+        at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.upkeep_of(owned.task.id)
         inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
         rebuilds = task.moving and task.second_reading.progress[1] > 0
         taken = self._worker.rates.taken.get(owned.task.id)
