@@ -42,7 +42,7 @@ from falkirk.runtime.processes.draining import Draining, Following
 from falkirk.runtime.processes.driver_child import DriverChild
 from falkirk.runtime.processes.gateway_child import GatewayChild
 from falkirk.runtime.processes.supervisor import Supervisor
-from falkirk.runtime.worker.publisher import publish_rest
+from falkirk.runtime.worker.outlets import publish_rest
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow
 from falkirk.stream.stages.plan import Plan

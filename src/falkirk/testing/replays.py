@@ -17,7 +17,8 @@ from falkirk.testing.edges import MemoryRereader
 
 
 class MemoryReplayer:
-    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.worker.published.OutputReader`)."""
+    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`OutputReader` of
+    `falkirk.runtime.worker.reading.read_back`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._again = cluster, MemoryRereader(cluster)

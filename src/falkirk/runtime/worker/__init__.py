@@ -8,8 +8,7 @@ step_threads.py    steps in threads of their own
 sizes.py           whether records fit into their topics (emissions.py: what a step emits, as records)
 reading/           the inputs of all tasks, broadcast tables, and records that are read again
 run_queue.py       the tasks that have something to do
-publisher.py       writes to sinks outside Kafka what has committed
-published.py       what recorded steps have published, read back to correct it
+outlets.py         copies committed rows to sinks outside Kafka
 pacing.py          when a step closes, and how large it is
 performer.py       does what a domain's core says (`falkirk.checkpoint.worker`)
 committer.py       the thread that runs transactions, and those that recover tasks

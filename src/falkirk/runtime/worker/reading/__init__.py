@@ -7,6 +7,7 @@ unreadable.py       inputs that cannot be read: an error of the app, or a sign t
 broadcast.py        broadcast tables, shared by all tasks of the worker
 upstream.py         tables that come through an exchange: what they are waited for
 replay.py           recorded steps, run again
+read_back.py        what recorded steps have published, read back to correct it
 second_reading.py   inputs read again for operators that are rebuilt (rereading.py: from Kafka)
 """
 

@@ -16,7 +16,7 @@ from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.app.divisions import DivisionReaders
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
-from falkirk.runtime.worker.published import KafkaOutputReader, OutputReader, published_records
+from falkirk.runtime.worker.reading.read_back import KafkaOutputReader, OutputReader, published_records
 from falkirk.stream.dataflow.circuit import Circuit, Evolution, OutputRecord, OutputRecords, StepInput, StepOutput
 from falkirk.stream.stages.plan import Stage
 from falkirk.wording import counted

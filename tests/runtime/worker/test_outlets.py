@@ -19,8 +19,8 @@ from falkirk.checkpoint.outlets import Chunk
 from falkirk.connectors.files.parquet import StepRows
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import AwayError
-from falkirk.runtime.worker import publisher
-from falkirk.runtime.worker.publisher import Patience, Publisher, publish_rest
+from falkirk.runtime.worker import outlets
+from falkirk.runtime.worker.outlets import Patience, Publisher, publish_rest
 from falkirk.stream.dataflow.topics import Output
 from falkirk.stream.definition.outlets import FilesPlan
 
@@ -57,8 +57,8 @@ class Log:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
-    monkeypatch.setattr(publisher, "Outbox", lambda _: log)
-    monkeypatch.setattr(publisher, "AGAIN", 0.01)
+    monkeypatch.setattr(outlets, "Outbox", lambda _: log)
+    monkeypatch.setattr(outlets, "AGAIN", 0.01)
     return log
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_ends_publishes_what_no_worker_did(tmp_path: Path, log: Log) 
 def test_a_run_that_ends_says_what_it_waits_for_and_gives_up_a_place_that_stays_away(
     tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "SAY", 0.1)
+    monkeypatch.setattr(outlets, "SAY", 0.1)
     blocked = tmp_path / "files"
     blocked.write_text("no folder")
     made, _ = publisher_to(blocked, every=3600)
@@ -194,7 +194,7 @@ def test_a_place_that_comes_back_in_time_gets_the_last_rows(tmp_path: Path, log:
 def test_a_place_that_stays_away_is_tried_less_and_less_often(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "RARELY", 0.04)
+    monkeypatch.setattr(outlets, "RARELY", 0.04)
     blocked = tmp_path / "files"
     blocked.write_text("no folder")
     made, tasks = publisher_to(blocked, every=0.01)
