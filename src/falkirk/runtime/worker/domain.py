@@ -156,6 +156,7 @@ class CommitDomain:
             self._shared.stats.rounds.add(time.monotonic() - began)
 
     def _run_step(self, task: RunningTask, now: Millis, first: float, closed: float, rows: int) -> None:
+        """`first`: when the first row of the steps arrived; `closed`: when the pacer closed them; `rows`: of all of them."""
         inputs, pipeline, began = self._shared.inputs, self.core.pipeline, time.monotonic()
         most = self.pacer.most if task.moving else self.pacer.part(task.rows, rows)
         if self._threads is not None and not task.moving:

@@ -74,8 +74,11 @@ class TaskUpkeep:
     edges: Floors
     """Where the edges were at the last versions, at the latest."""
     changes: int = 0
+    """Changes of the state since the last flush."""
     flushed: float = field(default_factory=time.monotonic)
+    """When that was begun; a version is one, too."""
     versioned: float = field(default_factory=time.monotonic)
+    """Since when the next version is awaited: the last one was begun then, or earlier; −∞: it is due at once."""
     stepped: bool = False
     """Whether a step was committed since the last version."""
     making: Future[None] | None = None

@@ -58,7 +58,7 @@ LOOK = 0.02
 
 @dataclass(slots=True)
 class Due:
-    """A partition that is published here."""
+    """A partition that is published here: how far it is, and when its next turn is."""
 
     at: Offset | None = None
     """Where its chain ends, if that is known."""
@@ -68,7 +68,7 @@ class Due:
 
 
 class Publisher:
-    """For one worker."""
+    """Publishes what one worker's tasks write for places outside Kafka."""
 
     def __init__(self, app: App, cluster: Cluster, databases: Databases) -> None:
         self._app, self._cluster, self._databases = app, cluster, databases
@@ -135,7 +135,7 @@ class Publisher:
 
 
 class SinkPublisher:
-    """For one sink, with a thread of its own."""
+    """Publishes the partitions of one sink, in a thread of its own."""
 
     def __init__(self, app: App, cluster: Cluster, output: Output, databases: Databases) -> None:
         assert output.outlet is not None

@@ -52,7 +52,7 @@ class UnderWay:
 
 
 class Performer:
-    """Of one commit domain."""
+    """Carries out the instructions of one commit domain's core."""
 
     def __init__(
         self,

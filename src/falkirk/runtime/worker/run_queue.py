@@ -16,7 +16,7 @@ from falkirk.runtime.worker.task import RunningTask
 
 
 class RunQueue:
-    """Of one commit domain. Whoever changes a task says so here."""
+    """The tasks of one commit domain that may have a step to run. Whoever changes a task says so here."""
 
     def __init__(self) -> None:
         self._pending: dict[RunningTask, None] = {}

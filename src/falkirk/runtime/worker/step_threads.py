@@ -37,7 +37,7 @@ class EndedStep(NamedTuple):
 
 
 class StepThreads:
-    """Those of one commit domain."""
+    """The threads in which one commit domain runs steps."""
 
     def __init__(self, most: int) -> None:
         """`most`: how many steps run at a time."""

@@ -65,7 +65,7 @@ class LifeSign:
 
 
 class StoreHealth:
-    """For one worker. Any thread may ask."""
+    """Whether the checkpoint store answers, for one worker. Any thread may ask."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -38,7 +38,7 @@ class RecoveryJob(NamedTuple):
 
 
 class TakeOvers:
-    """Those of one commit domain."""
+    """The take-overs of one commit domain, from names to tasks that can run."""
 
     def __init__(
         self,

@@ -49,12 +49,19 @@ class OpenStep:
 
 
 class RunningTask:
-    """One task between its take-over and its loss."""
+    """One task between its take-over and its loss.
+
+    offer ──▶ pending ──open_step──▶ OpenStep ──run_step──▶ result ──finish_step──▶ ClosedStep, to be staged
+                                       an abort: rewind, and all that was not committed is read again
+
+    `close_step` does the three at once; a step in a thread of its own is run between the two others.
+    """
 
     def __init__(self, bound: BoundTask, owned: Owned, circuit: Circuit) -> None:
         self.bound, self.owned, self.circuit = bound, owned, circuit
         self.evolution = bound.stage.evolution(circuit)
         self.wake_at: int | None = None
+        """When its next timer is due, by the clock of its steps; None: it has none."""
         self.moving = False
         """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
         self.second_reading = SecondReading(bound)
@@ -65,11 +72,14 @@ class RunningTask:
         """Inputs that are still to be read to their end before the others begin."""
         self.intake = Intake.HELD if bound.shared else Intake.MOVING
         self._joining: Mapping[InputPartition, Offset] = {}
+        """Topics that have joined since it was taken over, and where they begin: its next step records this."""
         self._joined: dict[TopicPartition, Offset] = {}
+        """Those of them that a step has recorded, and that are not read yet: see `joined`."""
         self.under_way: tuple[OpenStep, Future[StepOutput]] | None = None
         """The step that runs in another thread."""
         self._pending = Pending(bound.inputs)
         self._ends: dict[InputPartition, Offset] = {}
+        """Where its last closed step, committed or not, stopped reading; empty before step 0."""
         self.rewind()
 
     @property

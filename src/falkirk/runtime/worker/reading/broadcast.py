@@ -39,7 +39,7 @@ Earliest = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, Offset]]
 
 
 class SharedTables:
-    """All of them. Does nothing in a worker without such tables."""
+    """All broadcast tables of one worker. Does nothing in a worker without them."""
 
     def __init__(self, tables: Sequence[TableCopy], reader: EdgeReader, earliest: Earliest) -> None:
         """`earliest` finds where partitions begin."""
@@ -110,7 +110,7 @@ class SharedTables:
 
 
 class TableCopy:
-    """One of them, over a store of its own."""
+    """A worker's copy of one broadcast table, in a store of its own."""
 
     def __init__(
         self, table: SharedTable, partitions: int, store: Store, hold: Callable[[], Rows] | None = None

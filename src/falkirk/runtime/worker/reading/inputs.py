@@ -59,6 +59,7 @@ class Inputs:
         """`upstream`: None if all that is before a table has arrived at once."""
         self.tables, self.again, self._upstream = tables, again, upstream
         self._lanes = lanes_of(stages)
+        """By stage, the number of its reader."""
         self._readers = [
             edges([stage for stage in stages if self._lanes[stage.id] == lane])
             for lane in sorted(set(self._lanes.values()))

@@ -19,7 +19,7 @@ from falkirk.stream.dataflow.records import Message, Records
 
 
 class Pending:
-    """For one task."""
+    """What one task has read but not yet stepped."""
 
     def __init__(self, inputs: Sequence[BoundInput]) -> None:
         self._headers = {i.place: i.input.headers for i in inputs}

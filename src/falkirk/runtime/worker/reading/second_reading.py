@@ -28,7 +28,7 @@ class Portion(NamedTuple):
 
 
 class SecondReading:
-    """Of one task. Lost with it: the next owner finds in the state how far it is (`RereadInput`)."""
+    """What one task reads again. Lost with the task: the next owner finds in the state how far it is (`RereadInput`)."""
 
     def __init__(self, bound: BoundTask) -> None:
         self._bound = bound
