@@ -40,7 +40,7 @@ def owned(progress: Progress) -> Owned:
 
 
 def check_age(owned: Owned, steps: list[tuple[Offset, StepRecord]]) -> None:
-    Eager(owned.task.recovery.logged).check_age(Clock(), owned, steps)
+    Eager(owned.task.recovery.log_partitions).check_age(Clock(), owned, steps)
 
 
 def test_a_base_of_long_ago_is_good_as_long_as_nothing_old_is_missed() -> None:

@@ -83,7 +83,7 @@ def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) ->
     worker, around = Worker.__new__(Worker), Around(heard)
     parts = ("_membership", "_orphans", "maintenance")
     domain = SimpleNamespace(
-        quiet=True, performer=around, committer=around, poll_wait=lambda: 0.0, stage_answered=lambda: None
+        quiet=True, performer=around, committer=around, poll_wait=lambda: 0.0, stage_ended=lambda: None
     )
     guarding = SimpleNamespace(guard=lambda _: nullcontext(), tick=lambda _: None)
     worker.__dict__ |= dict.fromkeys(parts, around) | {

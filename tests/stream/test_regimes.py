@@ -61,12 +61,12 @@ class Journal(Recovery):
     """The steps that recoveries have applied."""
 
     def logs(self, step: ClosedStep) -> list[Writes]:
-        (place,), record = self.logged, step.record
+        (place,), record = self.log_partitions, step.record
         changes = msgspec.msgpack.encode(list(step.overlay.changes.items()))
         return [Writes(place.topic, [place.partition], [b"%020d" % record.step], [changes], tracked=True)]
 
     async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
-        (place,), store = self.logged, owned.opened()
+        (place,), store = self.log_partitions, owned.opened()
         at, position, found = store.progress.step, bounds.begins[place], dict[bytes, bytes | None]()
         while position < bounds.ends[place]:
             changes, position = await means.log.read_changes(place, position, bounds.ends[place])

@@ -89,8 +89,8 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     owned.renewed = False  # before the marks are written: see `renew`
     first = (await log.start([steps_at]))[steps_at]
     bounds = LogBounds({}, {})
-    if recovery.logged:
-        bounds = LogBounds(await log.start(recovery.logged), await log.mark(recovery.logged))
+    if recovery.log_partitions:
+        bounds = LogBounds(await log.start(recovery.log_partitions), await log.mark(recovery.log_partitions))
 
     # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
     start = max(first, Offset(owned.opened().progress.step_offset - 1))

@@ -150,7 +150,7 @@ def apply(step: ClosedStep, step_offset: Offset, written: Mapping[TopicPartition
     if owned.last is not None:
         invariants.follows(step.record, owned.last)
     owned.last = step.record
-    log_offset = owned.task.recovery.logged_to(written, store.progress.log_offset)
+    log_offset = owned.task.recovery.log_offset_after(written, store.progress.log_offset)
     store.write(step.overlay.changes, store.progress.at(step.record.step, step_offset, log_offset, step.record.clock))
     if step.record.corrects >= 0:
         owned.correction = None

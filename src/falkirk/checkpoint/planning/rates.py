@@ -88,6 +88,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     rr: float = 0.0
     ps: float = 0.0
     rs: float = 0.0
+    """Over these, weighted: Σ p², Σ p·r, Σ r², Σ p·s and Σ r·s, for p parts, an amount of r, and s seconds."""
     seen: tuple[Seen, ...] = ()
     """Those that count, the newest last; not needed to predict."""
 

@@ -34,7 +34,7 @@ class Eager(Recovery):
     @property
     def changelog(self) -> TopicPartition:
         """The task's partition of it."""
-        return self.logged[0]
+        return self.log_partitions[0]
 
     def logs(self, step: ClosedStep) -> list[Writes]:
         """Every state change, one record a key."""
@@ -45,7 +45,7 @@ class Eager(Recovery):
             Writes(place.topic, [place.partition] * len(changes), list(changes), list(changes.values()), tracked=True)
         ]
 
-    def logged_to(self, written: Mapping[TopicPartition, Offset], before: int) -> int:
+    def log_offset_after(self, written: Mapping[TopicPartition, Offset], before: int) -> int:
         """After the step's last change."""
         return written[self.changelog] + 1 if self.changelog in written else before
 

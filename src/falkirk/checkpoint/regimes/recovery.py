@@ -81,7 +81,7 @@ class Recovery:
     presumed: ClassVar[Cost] = Cost(0.0, 0.0)
     """What a replay takes, in seconds for each part and record of it, until one was measured."""
 
-    logged: tuple[TopicPartition, ...] = ()
+    log_partitions: tuple[TopicPartition, ...] = ()
     """The task's partitions of the topics that it needs, in the same order."""
 
     def __init_subclass__(cls) -> None:
@@ -92,8 +92,8 @@ class Recovery:
         """What the step's transaction writes besides outputs and step record."""
         return []
 
-    def logged_to(self, written: Mapping[TopicPartition, Offset], before: int) -> int:
-        """Where to read on in the log, after a step whose transaction ended at these offsets."""
+    def log_offset_after(self, written: Mapping[TopicPartition, Offset], before: int) -> int:
+        """Where to read on in the log after a step, whose transaction has written these last offsets; it was `before`."""
         return before
 
     async def open(self, means: Means, owned: Owned) -> Store:

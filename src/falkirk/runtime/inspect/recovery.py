@@ -116,8 +116,8 @@ class Facts:
         steps = self._steps(stage, number, 0 if version is None else version.progress.step_offset)
         found: list[Kept] = []
         log = None
-        if recovery.logged:
-            place = recovery.logged[0]
+        if recovery.log_partitions:
+            place = recovery.log_partitions[0]
             self.logs[f"{stage.id}/{number}"], log = f"{place.topic}[{place.partition}]", bounds.ends[place]
         if version is not None and not self._outdated(recovery, version):
             at = version.progress

@@ -148,7 +148,7 @@ class CommitDomain:
                 self._shared.stats.rounds.add(time.monotonic() - began)
             self._first_row = time.monotonic() if self.queue.rows else None  # more than one step may have
 
-    def stage_answered(self) -> None:
+    def stage_ended(self) -> None:
         """Stage the steps that have run in threads of their own."""
         for task, step, result, began in self._threads.ended() if self._threads is not None else ():
             finish = partial(task.finish_step, self.core.pipeline, self.log.owner, step, result)

@@ -63,7 +63,7 @@ class TaskStores:
         self._folder = folder / app.incarnation
         self._tasks = {b.task.id: b for b in app.tasks}
         self._remote = connect(url)
-        self._reach = StoreHealth(url)
+        self._health = StoreHealth(url)
         self._copies: dict[TaskId, CheckpointStore] = {}
         self._openers = ThreadPool(4, "falkirk-open")
         self._opening: dict[TaskId, Future[Store | None]] = {}
@@ -172,7 +172,7 @@ class TaskStores:
 
     def waits(self, task: TaskId) -> str | None:
         """What a task waits for and since when, in words; None if it does not wait."""
-        return self._reach.waits(task)
+        return self._health.waits(task)
 
     def close(self) -> None:
         """No store is opened ahead any more."""
@@ -184,13 +184,13 @@ class TaskStores:
         """Copy a version. Returns how far the older of the last two copies in the store is. Raises AwayError, at once if the
         checkpoint store is known to be away."""
         copies = self.copies(task)
-        self.sizes[task] = self._reach.make(lambda: copies.upload(folder, progress, go_on=go_on)).size
+        self.sizes[task] = self._health.make(lambda: copies.upload(folder, progress, go_on=go_on)).size
         return copies.floor
 
     def sweep(self, task: TaskId, below: Step) -> None:
         """Delete copied versions below a step, and unneeded files. Raises AwayError and StateError."""
         copies = self.copies(task)
-        self._reach.make(lambda: copies.delete_below(below))
+        self._health.make(lambda: copies.delete_below(below))
 
     def leave(self, task: TaskId) -> GoOn:
         """The task leaves, and its last version is still to be copied: returns what is called before each read of it. It
@@ -217,17 +217,17 @@ class TaskStores:
 
     def _asking(self, go_on: GoOn) -> Get:
         def get(call: Callable[[], T], sign: LifeSign | None = None) -> T:
-            return self._reach.ask(call, go_on, sign)
+            return self._health.ask(call, go_on, sign)
 
         return get
 
     def _insisting(self, task: TaskId, go_on: GoOn) -> Get:
         def get(call: Callable[[], T], sign: LifeSign | None = None) -> T:
             try:
-                return self._reach.ask(call, go_on, sign)
+                return self._health.ask(call, go_on, sign)
             except AwayError:
                 with self.recovering.left():
-                    return self._reach.insist(task, call, go_on, sign)
+                    return self._health.insist(task, call, go_on, sign)
 
         return get
 

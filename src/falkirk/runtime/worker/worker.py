@@ -181,7 +181,7 @@ class Worker:
         self._membership.poll()
         self._orphans.tick()
         self._perform()
-        self._in_each(lambda domain: domain.stage_answered())
+        self._in_each(lambda domain: domain.stage_ended())
         if (asked := self._requests.heard()) is not None:
             self.parts.tick(asked.parts)
         wait = min((domain.poll_wait() for domain in self.domains.values()), default=IDLE_WAIT)

@@ -139,7 +139,7 @@ class Flowing(Toy):
         for topic, partitions in cluster.counts.items():
             broker.create(topic, partitions)
         broker.create(steps_topic(SETTINGS.prefix, cluster.plan.app), self.tasks)
-        broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.logged}
+        broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.log_partitions}
 
     @property
     def regime(self) -> Checkpoint:

@@ -155,8 +155,8 @@ async def fence_when_marked(log: Log, tasks: Sequence[Owned]) -> None:
     for owned in tasks:
         marked = _early[owned.nonce] = _Marked(log)
         marked.marks |= await log.mark([owned.task.steps])
-        if owned.task.recovery.logged:
-            marked.marks |= await log.mark(owned.task.recovery.logged)
+        if owned.task.recovery.log_partitions:
+            marked.marks |= await log.mark(owned.task.recovery.log_partitions)
     await _fence(log, tasks)
 
 
