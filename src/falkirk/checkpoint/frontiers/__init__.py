@@ -7,6 +7,10 @@
     monitor       the frontiers below which nobody ever rolls back (section 4.2), kept up to date version by version
 
 Nothing here does I/O or knows Kafka: who persists a checkpoint says so, and who recovers asks.
+
+In an app all edges are logged, so little of this runs: `falkirk.checkpoint.planning.plan` chooses frontiers to say what a
+failure would cost. `falkirk.state.store.low_watermark` is the monitor's answer for one task of such an app, and tests compare
+the two. The rest is for edges that are not logged.
 """
 
 from __future__ import annotations
