@@ -167,8 +167,8 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo], growing: C
                 f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
                 "so its keys are in other places now",
                 where=_where(known, name),
-                hint=f"partitions cannot be taken away again; {FROM_SCRATCH}. With repartition=True, the source may have keyed "
-                "records from before, and takes up new partitions by itself from then on",
+                hint=f"partitions cannot be taken away again; {FROM_SCRATCH}. With repartition=True, the source may have "
+                "keyed records from before, and takes up new partitions by itself from then on",
             )
 
 
