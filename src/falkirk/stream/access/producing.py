@@ -19,9 +19,9 @@ from falkirk.checkpoint.ids import name_of
 from falkirk.checkpoint.steps import Maker
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
-from falkirk.stream.access.fitting import Unfit, frame_of_rows
 from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.fitting import Unfit, frame_of_rows
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.definition.requests import ROWS
 from falkirk.stream.formats import Format, Registering
@@ -173,7 +173,7 @@ def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
         raise ConfigError(f"source {source.id!r} has no column {unknown!r}", hint=did_you_mean(unknown, columns))
     try:
         return frame_of_rows(list(rows.values()), list(rows), columns)
-    except (Unfit, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise _misfit(source, error) from error
 
 

@@ -7,10 +7,14 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.stream.definition.fitting import fit_of
 from falkirk.stream.formats.types import type_name
 
 MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
-"""The errors that Polars raises for values of a wrong type."""
+"""The errors for values of a wrong type."""
+
+_LOOSE = (pl.Date, pl.Decimal, pl.List, pl.Struct)
+"""Types for which Polars keeps, rounds or converts values of other types, and is strict in no way."""
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
@@ -19,7 +23,14 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
     >>> frame_of([{"n": 1}, {}], pl.Schema({"n": pl.Int64})).rows()
     [(1,), (None,)]
     """
-    return pl.DataFrame([pl.Series(n, [r.get(n) for r in rows], dtype=t, strict=True) for n, t in schema.items()])
+    return pl.DataFrame([_series(n, [r.get(n) for r in rows], t) for n, t in schema.items()])
+
+
+def _series(name: str, values: list[Any], dtype: pl.DataType) -> pl.Series:
+    if isinstance(dtype, _LOOSE):
+        fit = fit_of(dtype)
+        values = [None if v is None else fit(name, v) for v in values]
+    return pl.Series(name, values, dtype=dtype, strict=True)
 
 
 def frame_if_all_fit(rows: Sequence[Any], schema: pl.Schema) -> pl.DataFrame | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -17,7 +17,7 @@ Fit: TypeAlias = Callable[[str, Any], Any]
 """From a column's name and a value that is not null to the value as the column has it. Raises Unfit."""
 
 
-class Unfit(Exception):
+class Unfit(ValueError):
     """A value that its column cannot have, in words."""
 
 
@@ -32,9 +32,9 @@ def frame_of_rows(
     >>> frame_of_rows([{"n": 1.5}], [1], {"n": pl.Int64()})
     Traceback (most recent call last):
         ...
-    falkirk.stream.access.fitting.Unfit: row 1, column 'n': 1.5 is not Int64
+    falkirk.stream.definition.fitting.Unfit: row 1, column 'n': 1.5 is not Int64
     """
-    fits = {c: _fit(dtype) for c, dtype in columns.items()}
+    fits = {c: fit_of(dtype) for c, dtype in columns.items()}
     made = []
     for number, row in zip(numbers, rows, strict=True):
         try:
@@ -45,7 +45,8 @@ def frame_of_rows(
 
 
 @cache
-def _fit(dtype: pl.DataType) -> Fit:
+def fit_of(dtype: pl.DataType) -> Fit:
+    """What makes a Python value one of a column of this type."""
     if isinstance(dtype, pl.List):
         return _fit_list(dtype)
     if isinstance(dtype, pl.Struct):
@@ -88,11 +89,11 @@ def _fit_integer(dtype: pl.DataType) -> Fit:
 def _fit_decimal(dtype: pl.Decimal) -> Fit:
     def fit(name: str, value: Any) -> Any:
         # The text of a float has the digits that its user wrote.
-        written = repr(value) if isinstance(value, float) else value
-        if isinstance(written, bool) or not isinstance(written, int | Decimal | str):
+        written = float.__repr__(value) if isinstance(value, float) else value
+        if isinstance(written, bool) or not isinstance(written, Integral | Decimal | str):
             raise _unfit(name, value, dtype)
         try:
-            exact = Decimal(written)
+            exact = Decimal(int(written) if isinstance(written, Integral) else written)
         except InvalidOperation:
             raise _unfit(name, value, dtype) from None
         if not _has_digits(exact, dtype):
@@ -113,19 +114,25 @@ def _has_digits(value: Decimal, dtype: pl.Decimal) -> bool:
     return behind <= dtype.scale and value.adjusted() < (dtype.precision or 38) - dtype.scale
 
 
+_EXACT = {pl.Float64(): float, pl.Int64(): int, pl.String(): str, pl.Boolean(): bool, pl.Binary(): bytes}
+"""Types whose values need no look of their own in a list, as long as all of them are of one Python type."""
+
+
 def _fit_list(dtype: pl.List) -> Fit:
-    inner = _fit(instance(dtype.inner))
+    inner, exact = fit_of(instance(dtype.inner)), {_EXACT.get(instance(dtype.inner)), type(None)}
 
     def fit(name: str, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | bytearray | memoryview | Mapping):
             raise _unfit(name, value, dtype)
+        if set(map(type, value)) <= exact:
+            return list(value)
         return [None if item is None else inner(f"{name}[{i}]", item) for i, item in enumerate(value)]
 
     return fit
 
 
 def _fit_struct(dtype: pl.Struct) -> Fit:
-    fields = {f.name: _fit(instance(f.dtype)) for f in dtype.fields}
+    fields = {f.name: fit_of(instance(f.dtype)) for f in dtype.fields}
 
     def fit(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping) or not value.keys() <= fields.keys():
