@@ -87,7 +87,7 @@ def test_streams_cut_otherwise_are_joined_behind_edges(rows: list[Any], rng: ran
     one = flow.source("a", key="k", value=ROW)
     other = one.repartition("g").with_columns(fk.col("x") + 1)
     one.concat(other).group_by("k", id="n").agg(n=fk.len(), s=fk.sum("x")).sink("out", key="k", value=fk.Json())
-    assert [s.id for s in flow.plan().stages] == ["a", "a.by.g", "concat.a+with_columns", "n"]
+    assert [s.id for s in flow.plan().stages] == ["a", "a.by.g", "concat.a.with_columns", "n"]
     app = run(flow, rows, rng, "a")
     assert counted(app, "k") == {k: 2 * n for k, n in Counter(k for k, _, _ in rows).items()}
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.operator import RESERVED, Operator
+from falkirk.stream.definition.names import check_id
 from falkirk.stream.definition.on_error import OnError
 from falkirk.stream.definition.on_failure import OnFailure
 from falkirk.stream.definition.regimes import Regime
@@ -44,6 +45,8 @@ class Graph:
         or topics from one version of the code to the next."""
         if exchange or operator.stateful or operator.role != "operator":
             space = operator.role
+            if space == "operator":
+                check_id(operator.id, operator.kind, operator.line)
             other = self._names.setdefault((space, operator.id), operator)
             if other is not operator:
                 given = "its name" if space != "operator" else "id="

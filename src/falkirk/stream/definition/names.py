@@ -6,10 +6,15 @@ They have a file of their own, because a supervisor needs them before it imports
 from __future__ import annotations
 
 import re
+from hashlib import sha256
+from typing import Any
 
 from falkirk.errors import DefinitionError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_LONGEST = 180
+"""Characters of an operator's id. Kafka allows 249 for a topic, which begins with the prefix and the app's name."""
+_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST}}}")
 
 DATABASE = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 """The valid names of databases."""
@@ -70,6 +75,32 @@ def shadow_app(app: str) -> str:
 def replays_topic(prefix: str, app: str) -> str:
     """The topic that records replayed dead letters."""
     return f"{prefix}.{app}.replays"
+
+
+def default_id(*parts: str) -> str:
+    """The id of an operator that was given none. Its parts may be names of columns and functions. If a topic cannot have it,
+    a digest keeps it apart from others that look the same.
+
+    >>> default_id("by", "user", "day"), default_id("<lambda>", "by", "user")
+    ('by.user.day', 'lambda.by.user')
+    >>> default_id("by", "user id"), default_id("by", "user_id")
+    ('by.user_id-3ca1ef31', 'by.user_id')
+    """
+    name = ".".join(parts).replace("<lambda>", "lambda")
+    if _ID.fullmatch(name):
+        return name
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9._-]+', '_', name)[: _LONGEST - 9]}-{digest}"
+
+
+def check_id(given: Any, kind: str, line: str) -> None:
+    """Raises DefinitionError unless topics can be named after an operator with this id."""
+    if not isinstance(given, str) or not _ID.fullmatch(given):
+        raise DefinitionError(
+            f"id={given!r} is not a valid id",
+            where=f"{kind} ({line})",
+            hint=f"topics are named after it: use up to {_LONGEST} letters, digits, dots, dashes and underscores",
+        )
 
 
 def check_name(name: str, what: str, line: str) -> None:

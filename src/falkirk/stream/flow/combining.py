@@ -11,6 +11,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.builtin import sum_
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.rowwise import RowWise
 from falkirk.stream.formats.rows import RowT_co
 
@@ -42,7 +43,7 @@ class Combining(RowWise[RowT_co]):
             self._check_like(other, f"concat ({line})")
         together = len({i.root for i in inputs}) == 1
         keys = {repr(i.partitioned) for i in inputs}
-        name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
+        name = id or default_id("concat", *dict.fromkeys(i.id for i in inputs))
         concat = op.Concat(
             id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
             partitioned=inputs[0].partitioned if together and len(keys) == 1 else None,
@@ -120,7 +121,7 @@ class Combining(RowWise[RowT_co]):
     def _name(self, kind: str, other: Stream, given: str | None) -> str:
         """The name of a set operation. Raises DefinitionError if the streams cannot be combined."""
         self._check_like(other, f"{kind} ({user_line()})")
-        return given or f"{kind}.{self._op.id}+{other._op.id}"
+        return given or default_id(kind, self._op.id, other._op.id)
 
     def _check_like(self, other: Stream, where: str) -> None:
         if other._graph is not self._graph:

@@ -12,6 +12,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.definition.expressions import evaluate, words
 from falkirk.stream.definition.functions import checked_function
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats.rows import RowT_co
 from falkirk.stream.operators.loops.iterate import ALL
 from falkirk.stream.operators.loops.rows import check_columns
@@ -52,7 +53,7 @@ def iterate(
     from falkirk.stream.flow.streams import Stream
 
     line = user_line()
-    name = id or f"{self._op.id}.iterate"
+    name = id or default_id(self._op.id, "iterate")
     where = f"iterate {name!r} ({line})"
     checked_function(body, where)
     if type(max_iterations) is not int or max_iterations < 1:

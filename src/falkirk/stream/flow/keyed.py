@@ -16,6 +16,7 @@ from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.windows import END, CountWindow, Session
 from falkirk.stream.evolution.migrating import migrated
@@ -54,7 +55,7 @@ class Grouped:
         made_later: Session | CountWindow | None = None,
     ) -> None:
         self._graph, self._before, self._columns = graph, before, columns
-        self._given, self._id, self._version, self._line = given, given or f"by.{'.'.join(columns)}", version, line
+        self._given, self._id, self._version, self._line = given, given or default_id("by", *columns), version, line
         self._migrate, self._made_later = migrate, made_later
 
     def agg(self, *unnamed: Never, **aggregates: AggregateLike) -> Stream[Row]:
@@ -133,7 +134,7 @@ class Grouped:
         from falkirk.stream.flow.streams import Stream
         from falkirk.stream.flow.tops import top_k
 
-        name = self._given or f"top_k.by.{'.'.join(self._columns)}"
+        name = self._given or default_id("top_k.by", *self._columns)
         if self._made_later is not None:
             window = "session" if isinstance(self._made_later, Session) else "count_window"
             raise DefinitionError(
@@ -233,7 +234,7 @@ class Keyed(Generic[RowT_co]):
                     hint="pass an object: Sessions(), not Sessions" if isinstance(process, type) else "",
                 )
             taken = FunctionProcess(process)
-        name = id or f"{getattr(process, '__name__', type(process).__name__)}.by.{'.'.join(self._columns)}"
+        name = id or default_id(getattr(process, "__name__", type(process).__name__), "by", *self._columns)
         where = f"process {name!r} ({line})"
         if before.changes:
             raise DefinitionError(

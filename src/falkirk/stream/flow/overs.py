@@ -26,6 +26,7 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import millis
 from falkirk.stream.definition.expressions import evaluate, expressions
 from falkirk.stream.definition.keys import columns_of
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.alternatives import OVER, missing
 from falkirk.stream.flow.tops import ordering_of
 from falkirk.stream.flow.totals import check_named
@@ -289,7 +290,7 @@ def with_windows(
     before = stream._op
     for window, functions in together.items():
         keys = columns_of(window.columns, stream.schema, where)
-        name = window.id or f"over.{'.'.join(keys)}"
+        name = window.id or default_id("over", *keys)
         taken.append(name)
         if window.id is None and (again := taken.count(name)) > 1:
             name = f"{name}.{again}"
@@ -344,7 +345,7 @@ def over(
     """
     line = user_line()
     keys = columns_of(columns, stream.schema, f"over ({line})")
-    name = id or f"over.{'.'.join(keys)}"
+    name = id or default_id("over", *keys)
     spec = spec_of(
         before=stream._op,
         columns=keys,

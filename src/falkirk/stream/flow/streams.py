@@ -12,6 +12,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.regimes import Regime, checked_regime
@@ -84,7 +85,7 @@ class Stream(Combining[RowT_co]):
         """
         line = user_line()
         key = checked_key(by, self.schema, f"repartition ({line})")
-        name = id or f"{self._op.id}.by.{'.'.join(key.columns)}"
+        name = id or default_id(self._op.id, "by", *key.columns)
         moved = self._made(op.Repartition, line, id=name, key=key, partitioned=key, root=name)
         return Stream(self._graph, self._graph.add(moved, exchange=True))
 
@@ -110,7 +111,7 @@ class Stream(Combining[RowT_co]):
                 where=f"with_regime ({line})",
                 hint="sink it, and read the topic as a source",
             )
-        name = id or f"{self._op.id}.{regime.kind}"
+        name = id or default_id(self._op.id, regime.kind)
         changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
         return Stream(self._graph, self._graph.add(changed, exchange=True))
 
@@ -166,7 +167,7 @@ class Stream(Combining[RowT_co]):
         {b'': {'n': 2, 'top': 120}}
         """
         line = user_line()
-        name = id or f"{self._op.id}.agg"
+        name = id or default_id(self._op.id, "agg")
         for option, given, wanted in (("id", name, str), ("version", version, int)):
             if not isinstance(given, wanted):
                 raise DefinitionError(

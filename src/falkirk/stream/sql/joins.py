@@ -194,7 +194,7 @@ class Joiner:
                 if isinstance(a, exp.Column) and isinstance(b, exp.Column):
                     column = merged(a, b)
                     columns[column.table, column.name] = key
-        tables = "+".join(sorted(t for t in right.relation.tables if "=" not in t))
+        tables = ".".join(sorted(t for t in right.relation.tables if "=" not in t))
         name = f"join.{tables}"
         if how in ("semi", "anti"):
             name = f"{how}.{tables}" if how in self._named else how

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from falkirk.blame import did_you_mean, user_line
 from falkirk.stream.definition.expressions import columns_read
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.definition.windows import END, START, Window
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.windowing import windowed
@@ -129,7 +130,7 @@ class Ids:
         >>> Ids("totals").within("b").of("group")
         'totals.b.group'
         """
-        return ".".join([self.query, *self.path, what])
+        return default_id(self.query, *self.path, what)
 
     def within(self, part: str) -> Ids:
         """Ids of a part of the query: a common table expression, a subquery, a branch of a union."""

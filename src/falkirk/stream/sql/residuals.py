@@ -101,7 +101,7 @@ def _by_extremes(
 
 
 def _by_rows(joiner: Joiner, left: Relation, right: Relation, how: How, on: Conditions, node: exp.Expr) -> Relation:
-    part = "+".join(sorted(right.tables))
+    part = ".".join(sorted(right.tables))
     both = _merged(joiner, on) if how == "full" else []
     joiner.uses.more(*[c for pair in both for c in pair])
     sides = [_Rows(joiner, left, on, "left", part), _Rows(joiner, right, on, "right", part)]

@@ -13,6 +13,7 @@ from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.joining.join_inputs import Input, On, both, check_types, placed
 from falkirk.stream.flow.joining.join_results import columns_of, partitioned
 from falkirk.stream.flow.joining.joins import check_joined, event_times, warn_of_growth
@@ -88,7 +89,7 @@ def join_asof(
         self._graph.add_hidden(again)
         right = replace(right, op=again)
     check_types(left, right, where)
-    name = id or f"asof.{right.op.id}.by.{'.'.join(left.spelt)}"
+    name = id or default_id("asof", right.op.id, "by", *left.spelt)
     keys, root = placed(self._graph, left, right, name)
     columns = columns_of(left, right, "left", suffix, where)
     types = [left.op.schema, right.op.schema]

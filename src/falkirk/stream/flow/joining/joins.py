@@ -16,6 +16,7 @@ from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.joining.join_inputs import Input, On, both, check_types, placed
 from falkirk.stream.flow.joining.join_results import columns_of, partitioned, unique
 from falkirk.stream.formats import Key
@@ -84,7 +85,7 @@ def join(
         self._graph.add_hidden(again)
         right = replace(right, op=again)
     check_types(left, right, where)
-    name = id or f"join.{right.op.id}.on.{'.'.join(left.spelt)}"
+    name = id or default_id("join", right.op.id, "on", *left.spelt)
     keys, root = placed(self._graph, left, right, name)
     columns = columns_of(left, right, how, suffix, where)
     types = [left.op.schema, right.op.schema]

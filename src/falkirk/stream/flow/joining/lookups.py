@@ -13,6 +13,7 @@ from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of, same_key
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.alternatives import TABLE, missing
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.rows import Row
@@ -87,7 +88,7 @@ def lookup(
         )
     key, known = table._key, table._op
     spelt = list(key.columns) if on is None else [on] if isinstance(on, str) else list(on)
-    name = name or f"{known.id}.on.{'.'.join(spelt)}"
+    name = name or default_id(known.id, "on", *spelt)
     where = f"lookup {name!r} ({line})"
     _check_sides(before, table, graph, how, where)
     mine = key.over(columns_of(spelt, before.schema, where) if key.array else [_one(spelt, before.schema, where)])

@@ -22,6 +22,7 @@ from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskCont
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.groups.multiset import check_counts
 
@@ -40,7 +41,7 @@ def unique(before: Operator, line: str, *, id: str | None = None, version: int =
     >>> fk.testing.run(flow, {"clicks": [{"user": 7}, {"user": 8}, {"user": 7}]}).sinks["users"].rows
     [{'user': 7}, {'user': 8}]
     """
-    name = id or f"{before.id}.unique"
+    name = id or default_id(before.id, "unique")
     for column, dtype in before.schema.items():
         check_key_type(dtype, where=f"column {column!r} of unique {name!r} ({line})")
     key, root = placed(before, tuple(before.schema), name)

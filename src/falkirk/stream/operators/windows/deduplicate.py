@@ -39,6 +39,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.event_time import millis
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of
+from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.windows.ends import Ends
 from falkirk.stream.operators.windows.session_fold import groups_of
@@ -80,7 +81,7 @@ def deduplicate(
     >>> [row["at"] / hour for row in fk.testing.run(flow, {"orders": rows}).sinks["once"].rows]
     [1.0, 3.0]
     """
-    name = id or f"{before.id}.deduplicate"
+    name = id or default_id(before.id, "deduplicate")
     where = f"deduplicate {name!r} ({line})"
     if before.changes:
         raise DefinitionError(
