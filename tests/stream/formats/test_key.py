@@ -36,6 +36,9 @@ MOMENT = pl.Datetime("ms", "UTC")
         (b"\x00\xff", pl.Binary(), b"\x00\xff"),
         (NOON.date(), pl.Date(), b"2026-01-31"),
         (NOON, MOMENT, b"2026-01-31T12:00:00.000Z"),
+        (NOON, pl.Datetime("us", "Asia/Tokyo"), b"2026-01-31T12:00:00.000000Z"),
+        (NOON.replace(tzinfo=None), pl.Datetime("ms"), b"2026-01-31T12:00:00.000"),
+        (NOON.replace(tzinfo=None), pl.Datetime("ns"), b"2026-01-31T12:00:00.000000000"),
     ],
 )
 def test_a_key_of_one_column_is_its_text(value: Any, dtype: pl.DataType, expected: bytes) -> None:
@@ -44,6 +47,12 @@ def test_a_key_of_one_column_is_its_text(value: Any, dtype: pl.DataType, expecte
     decoded = Key("k").decode([expected, None], {"k": dtype, "other": pl.Int64()})
     assert decoded.bad == []
     assert decoded.frame.equals(frame)
+
+
+def test_a_key_in_a_zone_is_the_same_moment_on_both_sides_of_a_change_of_its_clock() -> None:
+    twice = [datetime(2026, 10, 25, hour, 30, tzinfo=UTC) for hour in (0, 1)]  # both are 2:30 in Paris
+    frame = pl.DataFrame({"k": twice}, schema={"k": pl.Datetime("ms", "Europe/Paris")})
+    assert Key("k").decode(Key("k").encode(frame), frame.schema).frame.equals(frame)
 
 
 def test_a_key_of_columns_is_a_json_array() -> None:

@@ -255,6 +255,11 @@ def _typed(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return e.replace({"Infinity": "inf", "-Infinity": "-inf"}).cast(dtype, strict=False)
     if fields.as_read(dtype) != dtype:
         return fields.converted(e, dtype)
+    if isinstance(dtype, pl.Datetime):
+        # One that a source cannot have: an expression gave it another zone, or took it away.
+        written = "%Y-%m-%dT%H:%M:%S%.f" + ("Z" if dtype.time_zone else "")
+        at = e.str.to_datetime(written, time_unit=dtype.time_unit, strict=False)
+        return at.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone) if dtype.time_zone else at
     return e.cast(dtype, strict=False)
 
 
