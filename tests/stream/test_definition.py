@@ -63,6 +63,24 @@ WRONG: list[tuple[str, Build, str]] = [
     ),
     ("constants only", lambda f, s: s.select(one=1), "only constants"),
     ("nothing selected", lambda f, s: s.select(), "no expression"),
+    ("list selected", lambda f, s: s.select(["auction", "price"]), "a list is no expression"),
+    ("list of predicates", lambda f, s: s.filter([fk.col("price") > 1]), "a list is no expression"),
+    ("list of expressions", lambda f, s: s.with_columns(x=[fk.col("price")]), "a list is no expression"),
+    ("constant predicate", lambda f, s: s.filter(True), "the predicate True reads no column"),
+    ("no predicate", lambda f, s: s.filter(None), "the predicate None reads no column"),
+    (
+        "unknown field",
+        lambda f, s: f.source("x", value=fk.Json({"x": fk.Struct({"a": int})})).select(fk.col("x").struct.field("b")),
+        "there is no field 'b'",
+    ),
+    *[
+        (
+            f"{parsing} without a format",
+            lambda f, s, p=parsing: s.select(x=getattr(fk.col("name").str, p)()),
+            "has no format",
+        )
+        for parsing in ("to_datetime", "to_date", "to_time")
+    ],
     ("Polars expression", lambda f, s: s.filter(pl.col("price") > 1), "is a Polars expression"),
     (
         "sum of text",
@@ -89,6 +107,7 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: table(s).group_by("n").agg(x=NoRetract("n")),
         "does not define `retract`",
     ),
+    ("class of an aggregate", lambda f, s: s.group_by("auction").agg(x=NoRetract), "x=NoRetract is a class"),
     ("aggregate of no column", lambda f, s: s.group_by("auction").agg(x=NoRetract()), "of no column"),
     ("no columns to group by", lambda f, s: s.group_by(), "there is no column"),
     ("expression to group by", lambda f, s: s.group_by(fk.col("auction")), "is not a column name"),
@@ -125,6 +144,12 @@ WRONG: list[tuple[str, Build, str]] = [
         "metadata named as a column",
         lambda f, s: f.source("x", value=JSON, metadata={"name": "key"}),
         "rename the latter",
+    ),
+    ("list of times", lambda f, s: f.source("x", value=JSON, time=["price"]), "is not a column name"),
+    (
+        "expression to order by",
+        lambda f, s: s.group_by("auction").top_k(1, by=-fk.col("price")),
+        "is not a column name",
     ),
     ("unknown start", lambda f, s: f.source("x", value=JSON, start="now"), "is not a valid start"),
     ("start without a zone", lambda f, s: f.source("x", value=JSON, start=datetime(2026, 1, 1)), "has no zone"),  # noqa: DTZ001

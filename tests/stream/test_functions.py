@@ -135,3 +135,12 @@ def test_a_row_whose_function_exits_can_become_a_dead_letter() -> None:
     result = fk.testing.run(flow, {"numbers": [{"n": 0}, {"n": 7}]})
     assert [letter["reason"] for letter in result.dead_letters] == ["SystemExit: no more"]
     assert result.sinks["out"].rows == [{"n": 7}]
+
+
+@pytest.mark.parametrize(("given", "words"), [(None, "not None"), ({"n": 1}, "not one dict")])
+def test_a_flat_map_that_gives_no_rows_says_what_it_gives(given: Any, words: str) -> None:
+    flow = fk.Flow("flow")
+    numbers = flow.source("numbers", value=fk.Json({"n": int}))
+    numbers.flat_map(lambda row: given).sink("out", value=fk.Json())
+    with pytest.raises(UserCodeError, match=f"flat_map gives an iterable of dicts, {words}"):
+        fk.testing.run(flow, {"numbers": [{"n": 1}]})

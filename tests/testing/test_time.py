@@ -94,7 +94,7 @@ def test_a_batch_part_dates_its_results_alike() -> None:
 
 
 def test_what_can_be_known_is_refused_when_the_flow_is_built() -> None:
-    with pytest.raises(DefinitionError, match="the value has no column 'att'"):
+    with pytest.raises(DefinitionError, match="there is no column 'att'"):
         fk.Flow("x").source("rows", value=fk.Json({"at": fk.Int64}), time="att")
     with pytest.raises(DefinitionError, match="column 'at' is String"):
         fk.Flow("x").source("rows", value=fk.Json({"at": str}), time="at")

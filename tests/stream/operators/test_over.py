@@ -82,6 +82,23 @@ def test_aggregates_of_frames_are_what_sql_gives(case: str, retract: bool, steps
 
 
 @pytest.mark.parametrize("retract", [True, False])
+@pytest.mark.parametrize("case", ["all", "rows 2", "range from -1 to 3"])
+@given(steps=changes(row))
+@settings(max_examples=5, deadline=None)
+def test_numbers_of_different_values_are_what_sql_gives(case: str, retract: bool, steps: list[Change]) -> None:
+    options, _, over = CASES[case]
+    columns = ", ".join(
+        f"count(distinct coalesce({c}, {none})) {over}" for c, none in (("x", 99), ("f", 99), ("s", "''"))
+    )
+    tried(
+        lambda a: a.over("k", **{"order_by": "t", **options}).agg(**{f"n_{c}": fk.n_unique(c) for c in "xfs"}),
+        steps,
+        f"select *, {columns} from a",
+        retract=retract,
+    )
+
+
+@pytest.mark.parametrize("retract", [True, False])
 @given(steps=changes(row))
 @settings(max_examples=8, deadline=None)
 def test_numbers_of_places_are_what_sql_gives(retract: bool, steps: list[Change]) -> None:
@@ -241,6 +258,12 @@ def test_columns_over_the_same_rows_are_one_operator() -> None:
         (lambda rows: rows.with_columns(n=fk.len().over("nope")), "there is no column 'nope'"),
         (lambda rows: rows.with_columns(m=fk.col("n"), n=fk.len().over("k")), "there is no column 'n'"),
         (lambda rows: rows.with_columns(n=fk.rank().over("k")), "n is about the order of rows"),
+        (lambda rows: rows.with_columns(n=fk.col("x") / fk.len().over("k")), "is not row-wise"),
+        (lambda rows: rows.filter(fk.col("x") > fk.mean("x")), "is not row-wise"),
+        (lambda rows: rows.with_columns(n=fk.len().over("k") / 2), "an expression cannot be made .*\n.*test_over.py"),
+        (lambda rows: rows.filter(fk.rank().over("k", order_by="t") <= 3), "an expression cannot be made"),
+        (lambda rows: rows.group_by("k").agg(n=fk.max("x") - fk.min("x")), "an expression cannot be made"),
+        (lambda rows: rows.group_by("k").agg(n=100 * fk.len()), "an expression cannot be made"),
     ],
 )
 def test_what_is_no_column_is_refused(build: Any, message: str) -> None:
@@ -285,6 +308,10 @@ def test_a_row_that_was_never_added_stops_the_app() -> None:
         ({"order_by": "t"}, {"n": 3}, "n=3 is not a function of a frame"),
         ({"order_by": "t"}, {"n": fk.lag("x", 0)}, "n=0 is not a number of rows"),
         ({"order_by": "t"}, {"n": fk.collect("x")}, "n cannot run on from row to row"),
+        ({"order_by": "t"}, {"n": fk.n_unique("x")}, "n cannot run on from row to row"),
+        ({"order_by": fk.col("t")}, {"n": fk.len()}, "is not a column name"),
+        ({"order_by": [-fk.col("t")]}, {"n": fk.len()}, "is not a column name"),
+        ({"order_by": "t"}, {"n": fk.Aggregate}, "n=Aggregate is a class, and no aggregate"),
     ],
 )
 def test_what_has_no_frame_is_refused(options: dict[str, Any], functions: dict[str, Any], message: str) -> None:

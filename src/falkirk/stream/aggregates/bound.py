@@ -22,7 +22,7 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.durations import DurationLike
-from falkirk.stream.aggregates.windowed import OverColumn, Window, frozen
+from falkirk.stream.aggregates.windowed import OverColumn, Window, frozen, no_operand
 from falkirk.stream.definition.expressions import bare_column
 
 NEVER_ADDED = (
@@ -65,6 +65,9 @@ class AggregateLike(Protocol):
         def __getattr__(self, name: str) -> object:
             words = ': its name is given in agg: .agg(total=fk.sum("price"))' if name in ("alias", "name") else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{words}")
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = no_operand
+        __floordiv__ = __mod__ = __lt__ = __le__ = __gt__ = __ge__ = no_operand
 
     def over(
         self,

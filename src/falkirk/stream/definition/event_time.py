@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from falkirk.blame import did_you_mean
 from falkirk.durations import DurationLike, duration, duration_text
 from falkirk.errors import DefinitionError
+from falkirk.stream.definition.keys import check_column
 
 _MILLI = timedelta(milliseconds=1)
 
@@ -28,8 +28,7 @@ class Lateness(NamedTuple):
 
 def check_time(column: str, schema: pl.Schema, where: str) -> None:
     """Raises DefinitionError unless the column can hold an event time."""
-    if column not in schema:
-        raise DefinitionError(f"the value has no column {column!r}", where=where, hint=did_you_mean(column, schema))
+    check_column(column, schema, where)
     if not (isinstance(schema[column], pl.Datetime) or schema[column].is_integer()):
         raise DefinitionError(
             f"column {column!r} is {schema[column]}, and is to say when something happened",

@@ -21,13 +21,14 @@ from falkirk.errors import DefinitionError
 IntoExpr = nw.Expr | str
 """An expression, or the name of a column."""
 
+_PARSING = {"str.to_date": "%Y-%m-%d", "str.to_datetime": "%Y-%m-%d %H:%M:%S", "str.to_time": "%H:%M:%S"}
 _ANY_COLUMN = {ExprKind.ALL, ExprKind.NTH, ExprKind.EXCLUDE, ExprKind.SELECTOR, ExprKind.SERIES}
 
 
 def expressions(positional: Sequence[Any], named: Mapping[str, Any], where: str) -> tuple[nw.Expr, ...]:
     """Names become columns, other values literals, and keywords names. Raises DefinitionError if there are none."""
-    exprs = [_expression(e, where, text_is_column=True) for e in positional]
-    exprs += [_expression(e, where, text_is_column=True).alias(name) for name, e in named.items()]
+    exprs = [_expression(e, where, listed=False) for e in positional]
+    exprs += [_expression(e, where, listed=True).alias(name) for name, e in named.items()]
     if not exprs:
         raise DefinitionError(
             "there is no expression", where=where, hint='give a column, "price", or fk.col("price") * 2'
@@ -35,21 +36,19 @@ def expressions(positional: Sequence[Any], named: Mapping[str, Any], where: str)
     return tuple(exprs)
 
 
-def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
+def _expression(expr: Any, where: str, *, listed: bool) -> nw.Expr:
+    """`listed`: a list is a literal."""
     if isinstance(expr, nw.Expr):
         return expr
-    if isinstance(expr, str) and text_is_column:
+    if isinstance(expr, list | tuple) and (not listed or any(isinstance(e, nw.Expr) for e in expr)):
+        raise DefinitionError("a list is no expression", where=where, hint='give each one by itself: "id", "price"')
+    if isinstance(expr, str):
         return nw.col(expr)
     if isinstance(expr, pl.Expr):
         raise DefinitionError(
             f"{expr} is a Polars expression", where=where, hint="use fk.col, which has the same methods"
         )
-    if hasattr(expr, "bind") or hasattr(expr, "window"):
-        raise DefinitionError(
-            "a function of several rows is not row-wise",
-            where=where,
-            hint='name it, and the rows that it is of: with_columns(total=fk.sum("price").over("id")); or group_by(…).agg(…)',
-        )
+    _check_one_row(expr, where)
     if callable(expr):
         raise DefinitionError(
             f"{getattr(expr, '__name__', expr)!r} is a function, and no expression",
@@ -65,16 +64,35 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
         ) from error
 
 
+def _check_one_row(part: Any, where: str) -> None:
+    """Raises DefinitionError for an aggregate, or a function with `over`."""
+    if hasattr(part, "bind") or hasattr(part, "window"):
+        raise DefinitionError(
+            "a function of several rows is not row-wise",
+            where=where,
+            hint='name it, and the rows that it is of: with_columns(total=fk.sum("price").over("id")); or group_by(…).agg(…)',
+        )
+
+
 def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
     """Raises DefinitionError unless every expression is row-wise and reads existing columns."""
     for expr in exprs:
         for node in _walk(expr):
+            for argument in node.exprs:
+                _check_one_row(argument, where)
             if not node.kind.is_elementwise or node.kind is ExprKind.SERIES:
                 raise DefinitionError(
                     f"{text(expr)} is not row-wise: {node.name} needs more than one row, so its result would depend on "
                     "the division into steps",
                     where=where,
                     hint="aggregate with group_by(…).agg(…), or use map_batches for a function of whole batches",
+                )
+            if node.name in _PARSING and node.kwargs["format"] is None:
+                raise DefinitionError(
+                    f"{text(expr)} has no format: Polars would guess one from the first rows, so its result would depend on "
+                    "the division into steps",
+                    where=where,
+                    hint=f'name it: fk.col(…).{node.name}("{_PARSING[node.name]}")',
                 )
         for name in _named_columns(expr):
             if name not in schema:
@@ -228,4 +246,9 @@ def _named_columns(expr: nw.Expr) -> Iterator[str]:
 
 
 def _first_lines(error: Exception) -> str:
-    return str(error).split("\n\n")[0].strip()
+    first = str(error).split("\n\n")[0].strip()
+    return (
+        f"there is no field {first!r}"
+        if isinstance(error.__context__, pl.exceptions.StructFieldNotFoundError)
+        else first
+    )

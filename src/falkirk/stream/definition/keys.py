@@ -59,6 +59,16 @@ def sink_format(value: Any, topic: str, schema: pl.Schema, where: str) -> Format
     return made
 
 
+def check_column(name: Any, schema: pl.Schema, where: str) -> None:
+    """Raises DefinitionError unless it is the name of a column."""
+    if not isinstance(name, str):
+        raise DefinitionError(
+            f"{name!r} is not a column name", where=where, hint="compute it with with_columns first, then name it"
+        )
+    if name not in schema:
+        raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
+
+
 def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: str) -> tuple[str, ...]:
     """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or if a column does not exist or
     cannot be a key."""
@@ -66,12 +76,7 @@ def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: s
     if not names:
         raise DefinitionError("there is no column", where=where, hint='name one: "auction"')
     for name in names:
-        if not isinstance(name, str):
-            raise DefinitionError(
-                f"{name!r} is not a column name", where=where, hint="compute it with with_columns first, then name it"
-            )
-        if name not in schema:
-            raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
+        check_column(name, schema, where)
         if names.count(name) > 1:
             raise DefinitionError(f"column {name!r} is named twice", where=where, hint="name it once")
         check_key_type(schema[name], where=f"column {name!r} of {where}")

@@ -131,6 +131,7 @@ TABLE = {
 NAMES = {
     "fk.len()": "count size",
     'fk.mean("price")': "avg average",
+    'fk.approx_quantile("price", 0.5)': "median quantile percentile approx_percentile percentile_approx approx_median",
     "fk.collect": "collect_list array_agg implode list",
     'fk.first("price", by="at") and fk.last("price", by="at")': "first_value last_value arg_min arg_max min_by max_by",
     'fk.n_unique("user")': "count_distinct countDistinct nunique",

@@ -29,7 +29,7 @@ from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.alternatives import OVER, missing
 from falkirk.stream.flow.tops import ordering_of
-from falkirk.stream.flow.totals import check_named
+from falkirk.stream.flow.totals import check_named, check_object
 from falkirk.stream.formats.rows import Row
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
@@ -221,6 +221,7 @@ def _bound(name: str, function: Any, spec: Spec) -> Bound:
     schema, where = spec.before.schema, spec.where
     if name in schema:
         raise DefinitionError(f"{name!r} is already a column", where=where, hint="choose another name")
+    check_object(name, function, where)
     if not hasattr(function, "bind"):
         raise DefinitionError(
             f"{name}={function!r} is not a function of a frame",
@@ -232,7 +233,7 @@ def _bound(name: str, function: Any, spec: Spec) -> Bound:
         if not spec.ordering.by:
             raise DefinitionError(f"{name} is about the order of rows", where=where, hint='over(…, order_by="at")')
         return function.placed(context)
-    bound: Bound = function.bind(context).append_only()
+    bound: Bound = function.bind(context).in_one_row()
     for column, dtype in bound.states().items():
         check_value_type(dtype, where=f"{column} of {where}")
     if spec.frame.running and not bound.folds:

@@ -17,11 +17,13 @@ from falkirk.stream.aggregates.windowed import OverColumn
 from falkirk.stream.dataflow.handling import ERRORS
 from falkirk.stream.definition.expressions import (
     IntoExpr,
+    columns_read,
     computed_columns,
     evaluate,
     expressions,
     passed_through,
     renamed,
+    text,
     words,
 )
 from falkirk.stream.definition.functions import checked_function
@@ -64,6 +66,12 @@ class RowWise(Generic[RowT_co]):
         where = f"filter ({line})"
         exprs = expressions(predicates, {}, where)
         for expr in exprs:  # One at a time: two predicates on one column would give two columns with the same name.
+            if not columns_read([expr], self.schema):
+                raise DefinitionError(
+                    f"the predicate {text(expr)} reads no column",
+                    where=where,
+                    hint='write one like fk.col("price") > 100',
+                )
             for name, dtype in evaluate([expr], self.schema, "select", where).items():
                 if dtype != pl.Boolean():
                     raise DefinitionError(

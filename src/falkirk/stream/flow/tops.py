@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from falkirk.blame import did_you_mean
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.graph import placed
+from falkirk.stream.definition.keys import check_column
 from falkirk.stream.operators.groups.ordering import Ordering
 
 MOST = 10_000
@@ -67,13 +67,11 @@ def ordering_of(
 ) -> Ordering:  # fmt: skip
     """The order of rows. `reverse`: whether the smallest is first, or, with `descending`, the greatest. `option` and `other`
     are the parameters' names. Raises DefinitionError."""
-    names = [by] if isinstance(by, str) else list(by)
+    names = list(by) if isinstance(by, Sequence) and not isinstance(by, str) else [by]
     if not names:
         raise DefinitionError("there is no column to order by", where=where, hint=f'{option}="price"')
     for name in names:
-        if name not in schema:
-            hint = did_you_mean(name, schema) if isinstance(name, str) else "compute it with with_columns first"
-            raise DefinitionError(f"there is no column {name!r}", where=where, hint=hint)
+        check_column(name, schema, where)
         if name in columns or names.count(name) > 1:
             what = "is the same in the whole group" if name in columns else "is named twice"
             raise DefinitionError(f"column {name!r} {what}", where=where, hint=f"leave it out of {option}=")

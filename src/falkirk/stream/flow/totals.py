@@ -30,6 +30,7 @@ def bound_aggregates(
     for name, aggregate in aggregates.items():
         if name in columns:
             raise DefinitionError(f"{name!r} is already a column of the group", where=where, hint="choose another name")
+        check_object(name, aggregate, where)
         if not hasattr(aggregate, "bind"):
             raise DefinitionError(
                 f"{name}={aggregate!r} is not an aggregate",
@@ -41,6 +42,13 @@ def bound_aggregates(
         for column, dtype in bound[name].states().items():
             check_value_type(dtype, where=f"state {column} of {where}")
     return bound
+
+
+def check_object(name: str, aggregate: Any, where: str) -> None:
+    """Raises DefinitionError for the class of an aggregate."""
+    if isinstance(aggregate, type):
+        kind = aggregate.__name__
+        raise DefinitionError(f"{name}={kind} is a class, and no aggregate", where=where, hint=f'{kind}("price")')
 
 
 def check_named(unnamed: Sequence[Any], where: str) -> None:

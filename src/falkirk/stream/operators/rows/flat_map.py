@@ -46,6 +46,6 @@ def flat_mapped(operator: FlatMap, run: StepRun, batch: Batch) -> Batch:
 
 
 def _listed(rows: Any) -> list[Any]:
-    if isinstance(rows, Mapping):
-        raise TypeError("flat_map gives an iterable of dicts, not one dict")
+    if rows is None or isinstance(rows, Mapping):
+        raise TypeError(f"flat_map gives an iterable of dicts, not {'None' if rows is None else 'one dict'}")
     return list(rows)
