@@ -231,6 +231,22 @@ def test_rows_with_a_null_time_are_in_no_window_and_without_a_watermark_windows_
     assert app.state("w").height == 2
 
 
+@pytest.mark.parametrize("window", [fk.tumbling("at", "10ms"), fk.session("at", "3ms"), fk.count_window(2)], ids=str)
+def test_final_rows_of_a_select_are_a_select_of_final_rows(window: Any) -> None:
+    def behind(totals: Any) -> Any:
+        kept = totals.with_columns(twice=fk.col("n") * 2).filter(fk.col("n") > 1)
+        return kept.select("twice", end="window_end", g="g")
+
+    flow = fk.Flow("n")
+    rows = flow.source("rows", value=VALUE, time="at", late="0ms")
+    for name, order in (("one", lambda w: behind(w).final()), ("other", lambda w: behind(w.final()))):
+        totals = rows.group_by("g", window, id=name).agg(n=fk.len())
+        order(totals).sink(name, value=fk.Json())
+    given = [{"g": g, "at": at} for at in range(1, 60, 2) for g in "ab" if at % 9 > 2 or g == "a"]
+    app = fk.testing.run(flow, {"rows": given}, step_rows=3)
+    assert app.sinks["one"].rows == app.sinks["other"].rows != []
+
+
 def test_what_can_be_known_is_refused_when_the_flow_is_built() -> None:
     def rows(**more: Any) -> Any:
         return fk.Flow("x").source("rows", value=VALUE, **more)

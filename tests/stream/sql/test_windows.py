@@ -139,3 +139,33 @@ def test_sessions_of_a_sources_time_leave_the_state_when_it_has_passed() -> None
     assert {key: row["x"] for key, row in app.sinks["out"].table.items()} == {(1, 1): 5, (1, 8): 9, (1, 40): 1}
     assert app.state("q.group").select("window_start", "window_end").rows() == [(40, 43)]
     assert "state placed by k, until the watermark is past window_end" in explain(flow)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "k, window_start, window_end, count(*) as n",
+        "window_end as till, count(*) as n, k",
+        "2 * count(*) as n, k",
+        "k, window_start, sum(x) as x",
+    ],
+)
+@pytest.mark.parametrize(
+    "window", [TUMBLE, HOP, "session(table t partition by k, descriptor(ts), interval '5' second)"]
+)
+def test_a_query_of_windows_has_final_rows_whatever_it_selects(window: str, columns: str) -> None:
+    flow = fk.Flow("final")
+    flow.source("t", value=fk.Json(SCHEMA), time="ts", late="0s")
+    query = f"select {columns} from {window} as w group by k, window_start, window_end"
+    result = flow.sql(query, id="q")
+    result.final().sink("final", value=fk.Json())
+    flow.sql(query, id="all").sink("all", key=result.schema.names(), value=fk.Json(), changes="weights")
+    rows = [{"k": ts % 2, "x": ts, "ts": 1000 * ts} for ts in range(1, 300, 7)]
+    app = fk.testing.run(flow, {"t": rows}, step_rows=5)
+    total: Counter[tuple[Any, ...]] = Counter()
+    for row in app.sinks["all"].rows:
+        *cells, weight = row.values()
+        total[tuple(cells)] += weight
+    found = Counter(tuple(row.values()) for row in app.sinks["final"].rows)
+    assert found
+    assert not found - total

@@ -34,7 +34,7 @@ from falkirk.stream.flow.overs import over
 from falkirk.stream.flow.requests import answer
 from falkirk.stream.flow.routing import routed
 from falkirk.stream.flow.totals import check_named, whole
-from falkirk.stream.flow.windowing import final_size, windowed
+from falkirk.stream.flow.windowing import again, final_size, windowed
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
 from falkirk.stream.operators.groups.unique import unique
@@ -182,9 +182,10 @@ class Stream(Combining[RowT_co]):
         """The result of each window once, when its time has passed: after it, no row of the window can come. Rows are only
         added, in the order of the windows' ends.
 
-        It follows `.agg(…)` of a `group_by` with windows. `time` is the event time of the results, for windows of windows;
-        sessions have only their end. Raises DefinitionError if the windows' column is not the time of a source with `late=`.
-        The result of `fk.count_window` comes when the window's last row has come, and has no event time.
+        It follows `.agg(…)` of a `group_by` with windows, or a filter, select or with_columns of that. `time` is the event
+        time of the results, for windows of windows; sessions have only their end. Raises DefinitionError if the windows'
+        column is not the time of a source with `late=`. The result of `fk.count_window` comes when the window's last row
+        has come, and has no event time.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("totals")
@@ -196,6 +197,9 @@ class Stream(Combining[RowT_co]):
         [{'window_start': 0, 'window_end': 3600000, 'usd': 7}]
         """
         line = user_line()
+        if isinstance(self._op, (op.Filter, op.Select, op.WithColumns)):
+            before: Stream[Row] = Stream(self._graph, self._op.inputs[0]).final(time=time)
+            return again(self._op, before)  # a final row gives what the same row gave before
         size = final_size(self._op, time, f"final ({line})")
         dated = None if isinstance(self._op, op.CountGroup) else time
         return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=dated, size=size)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -17,6 +17,9 @@ from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.windows import END, START, CountWindow, Session, Window
 from falkirk.stream.formats import Key, key_of
 from falkirk.stream.operators.windows.windows import bound_type
+
+if TYPE_CHECKING:
+    from falkirk.stream.flow.streams import Stream
 
 HINT = 'flow.source(…, time="at", late="30s"), and windows of that column'
 
@@ -153,6 +156,13 @@ def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> 
     if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
         return before.partitioned, before.root
     return key_of(own if len(own) > 1 else own[0]), name
+
+
+def again(operator: op.Filter | op.Select | op.WithColumns, stream: Stream[Any]) -> Stream[Any]:
+    """The operator behind another stream of the same columns."""
+    if isinstance(operator, op.Filter):
+        return stream.filter(*operator.predicates)
+    return (stream.select if isinstance(operator, op.Select) else stream.with_columns)(*operator.exprs)
 
 
 def final_size(operator: op.Operator, time: str, where: str) -> int | None:
