@@ -153,6 +153,18 @@ def test_due_timers_fire_before_the_rows_of_a_step_in_the_order_of_time_then_key
     assert order == ["01 c at 03", "02 a at 03", "02 b at 03", "row a"] * 2
 
 
+def test_a_timer_that_nothing_takes_says_what_is_missing() -> None:
+    flow = fk.Flow("p")
+    clicks = flow.source("clicks", key="user", value=CLICKS)
+    clicks.key_by("user").process(lambda row, key: key.set_timer("1s"), id="p").sink("out", value=fk.Json())
+    app = fk.testing.App(flow)
+    app.send("clicks", [{"user": "a", "x": 1}])
+    app.run()
+    app.advance("1s")
+    with pytest.raises(fk.FalkirkError, match="it sets timers, and has no on_timer"):
+        app.run()
+
+
 def test_a_timer_that_an_earlier_one_deleted_does_not_fire() -> None:
     class Two(fk.Process):
         returns = {"name": str}  # noqa: RUF012

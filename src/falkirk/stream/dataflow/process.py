@@ -244,7 +244,7 @@ class Process(Generic[RowT_contra]):
         >>> Reminder().on_timer(Timer("lunch", moment(0)), None)
         {'reminder': 'lunch'}
         """
-        raise NotImplementedError
+        raise NotImplementedError("it sets timers, and has no on_timer: define that in a class, an fk.Process")
 
 
 class FunctionProcess(Process):
