@@ -151,6 +151,15 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.group_by("auction").top_k(1, by=-fk.col("price")),
         "is not a column name",
     ),
+    *[
+        (
+            f"column {c!r}",
+            lambda f, s, c=c: f.source("x", value=fk.Json({c: int, "v": int})),
+            "has a name by which Polars",
+        )
+        for c in ("", "*", "^v$", "^.*$")
+    ],
+    ("column renamed to a pattern", lambda f, s: s.select(fk.col("price").alias("*")), "has a name by which Polars"),
     ("unknown start", lambda f, s: f.source("x", value=JSON, start="now"), "is not a valid start"),
     ("start without a zone", lambda f, s: f.source("x", value=JSON, start=datetime(2026, 1, 1)), "has no zone"),  # noqa: DTZ001
     ("bad name", lambda f, s: f.source("a b", value=JSON), "is not a valid name for a source"),

@@ -59,6 +59,13 @@ class Graph:
             raise DefinitionError(
                 f"column {ours!r} has a name that is reserved for Falkirk", where=operator.where, hint="rename it"
             )
+        pattern = next((c for c in operator.schema if c in ("", "*") or (c[0] == "^" and c[-1] == "$")), None)
+        if pattern is not None:
+            raise DefinitionError(
+                f"column {pattern!r} has a name by which Polars would find other columns, or none",
+                where=operator.where,
+                hint="rename it",
+            )
         self.operators.append(operator)
         return operator
 
