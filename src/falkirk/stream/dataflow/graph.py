@@ -59,12 +59,13 @@ class Graph:
             raise DefinitionError(
                 f"column {ours!r} has a name that is reserved for Falkirk", where=operator.where, hint="rename it"
             )
-        pattern = next((c for c in operator.schema if c in ("", "*") or (c[0] == "^" and c[-1] == "$")), None)
-        if pattern is not None:
+        # Polars would find other columns by a pattern. The state's schema has a line for each operator.
+        odd = (c for c in operator.schema if c == "*" or c.splitlines() != [c] or (c[0] == "^" and c[-1] == "$"))
+        if (wrong := next(odd, None)) is not None:
             raise DefinitionError(
-                f"column {pattern!r} has a name by which Polars would find other columns, or none",
+                f"{wrong!r} cannot be the name of a column",
                 where=operator.where,
-                hint="rename it",
+                hint='rename it: a name is one line, and no pattern as "*" or "^x$"',
             )
         self.operators.append(operator)
         return operator
