@@ -213,3 +213,26 @@ def test_a_batch_function_that_gives_other_columns_stops_the_app() -> None:
     assert "a frame of a Int64, not a Polars frame of a Int64, s String" in error.what
     error = fails(lambda s: s.map_batches(lambda f: None), [{"a": 1, "s": None}])
     assert "NoneType" in error.what
+
+
+@pytest.mark.parametrize("step_rows", [1, 2, 100])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda f: f.filter(pl.col("v") > 1),
+        lambda f: pl.concat([f, f]),
+        lambda f: f.sort("v", descending=True),
+        lambda f: f.with_columns(v=pl.concat_list("v", 7)).explode("v"),
+    ],
+    ids=["fewer rows", "more rows", "another order", "other rows"],
+)
+def test_map_batches_of_rows_that_come_several_times_gives_theirs_as_often(function: Any, step_rows: int) -> None:
+    flow = fk.Flow("weights")
+    rows = flow.source("rows", value=fk.Json({"v": int, "weight": int}), changes="weights")
+    counts = rows.map_batches(function).group_by("v").agg(n=fk.len())
+    counts.sink("counts", key="v", value=fk.Json())
+    weights = [(1, 3), (2, 1), (3, 5), (2, 2), (1, -2), (3, -5), (4, 1)]
+    app = fk.testing.run(flow, {"rows": [{"v": v, "weight": w} for v, w in weights]}, step_rows=step_rows)
+    left = pl.DataFrame({"v": [1, 2, 2, 2, 4]})
+    wanted = function(left).group_by("v").len().sort("v").rows()
+    assert sorted((row["v"], row["n"]) for row in app.sinks["counts"].table.values()) == wanted

@@ -31,11 +31,13 @@ class MapBatches(Operator):
 
 
 def batch_mapped(operator: MapBatches, run: StepRun, batch: Batch) -> Batch:
-    """A user's function of the whole frame. It is called for added rows and for retracted rows separately."""
+    """A user's function of the whole frame. It is called for the rows of each weight separately, those that are taken back
+    first: what it makes of them has that weight, however many rows that are."""
     if WEIGHT not in batch.meta.columns:
         return _batch_mapped(operator, run, batch)
-    signs = [batch.filter(batch.meta[WEIGHT] < 0), batch.filter(batch.meta[WEIGHT] > 0)]
-    return concatenated([_batch_mapped(operator, run, part) for part in signs if len(part)], weighted=True)
+    weight = batch.meta[WEIGHT]
+    parts = [batch.filter(weight == each) for each in weight.unique().sort()]
+    return concatenated([_batch_mapped(operator, run, part) for part in parts], weighted=True)
 
 
 def _batch_mapped(operator: MapBatches, run: StepRun, batch: Batch) -> Batch:
