@@ -21,7 +21,7 @@ from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.fitting import Unfit, frame_of_rows
+from falkirk.stream.definition.fitting import Unfit, frame_of_frame, frame_of_rows
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.definition.requests import ROWS
 from falkirk.stream.formats import Format, Registering
@@ -184,10 +184,7 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
     if unknown := [c for c in frame.columns if c not in columns]:
         raise ConfigError(f"source {source.id!r} has no column {unknown[0]!r}", hint=did_you_mean(unknown[0], columns))
     try:
-        whole = frame.select(
-            (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
-            for c, dtype in columns.items()
-        )
+        whole = frame_of_frame(frame, columns)
         reduction = reduction_of(source)
         values = (
             written_as(source).encode(whole.select(value.names()))
@@ -195,7 +192,7 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             else [_reduced(source, reduction, *row) for row in whole.iter_rows()]
         )
         keys = _own_keys(source, whole)
-    except pl.exceptions.PolarsError as error:
+    except (Unfit, pl.exceptions.PolarsError) as error:
         raise _misfit(source, error) from error
     at = next((c for c, what in source.metadata.items() if what == "timestamp"), None)
     times = [None] * whole.height if at is None else whole[at].to_list()
@@ -250,10 +247,9 @@ def _key(source: Source, key: Any) -> bytes:
     if by is not None:
         cells = list(key) if by.array else [key]
         try:
-            columns = zip(by.columns, cells, strict=True)
-            frame = pl.DataFrame({c: pl.Series(c, [cell], dtype=schema[c]) for c, cell in columns})
-            return by.encode(frame)[0] or b""
-        except (TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
+            row = dict(zip(by.columns, cells, strict=True))
+            return by.encode(frame_of_rows([row], [1], {c: schema[c] for c in row}))[0] or b""
+        except (Unfit, TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
             raise _misfit(source, error) from error
     raise ConfigError(
         f"{key!r:.60} is not a valid key for source {source.id!r}, which has no format for keys",

@@ -15,6 +15,8 @@ from falkirk.stream.backfill.history import payload
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.operators.sources.source import Source, millis_of
 
+CAST = "cast the column in a view of Spark's catalog, and name the view: SOURCE=table:NAME"
+
 
 def columns_read(source: Source, there: Sequence[str], where: str) -> list[str]:
     """Which columns of a table are read for a source; what else there is, is left alone. Raises ConfigError where one is
@@ -41,7 +43,10 @@ class HistoryRows(NamedTuple):
     def of(cls, source: Source, rows: pl.DataFrame, partitions: int, clock: int) -> HistoryRows:
         """What a source would have read for these rows, each at the time that it says itself, or else at the clock's. Raises
         ConfigError where one does not fit the source."""
-        sent = encoded(source, rows, clock)
+        try:
+            sent = encoded(source, rows, clock)
+        except ConfigError as error:
+            raise ConfigError(error.what, where=error.where, hint=CAST) from error
         times = _times(source, rows, clock) or [s.millis for s in sent]
         payloads = [payload(s.key, s.value, time) for s, time in zip(sent, times, strict=True)]
         # Without a key any partition will do; but it is the same one, should the row be read again.

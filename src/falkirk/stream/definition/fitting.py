@@ -1,4 +1,6 @@
-"""Rows as dicts, whose values must be of the columns' types: a library would convert others in silence, or make them null."""
+"""Rows as dicts, and frames, whose values must fit the columns' types: a library would convert others in silence, or make
+them null.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from falkirk.stream.formats.types import instance, type_name
+from falkirk.stream.formats.types import fits, instance, type_name
 
 Fit: TypeAlias = Callable[[str, Any], Any]
 """From a column's name and a value that is not null to the value as the column has it. Raises Unfit."""
@@ -42,6 +44,53 @@ def frame_of_rows(
         except Unfit as error:
             raise Unfit(f"row {number}, {error}") from None
     return pl.DataFrame(made, schema=dict(columns), strict=True)
+
+
+def frame_of_frame(given: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """A frame with these columns, of these types; a column that is not given is null. Raises Unfit for a type that has other
+    values, and for a value that the column's type does not have.
+
+    >>> frame_of_frame(pl.DataFrame({"n": [1, 2]}), {"n": pl.Int8(), "s": pl.String()}).rows()
+    [(1, None), (2, None)]
+    >>> frame_of_frame(pl.DataFrame({"n": [1.5]}), {"n": pl.Int64()})
+    Traceback (most recent call last):
+        ...
+    falkirk.stream.access.fitting.Unfit: column 'n' is Float64, not Int64
+    """
+    series = [
+        _fitted(given[c], dtype) if c in given.columns else pl.Series(c, [None], dtype).new_from_index(0, given.height)
+        for c, dtype in columns.items()
+    ]
+    return pl.DataFrame(series)
+
+
+def _fitted(given: pl.Series, dtype: pl.DataType) -> pl.Series:
+    if given.dtype == dtype:
+        return given
+    if not _has_values(given.dtype, dtype):
+        raise Unfit(f"column {given.name!r} is {type_name(given.dtype)}, not {type_name(dtype)}")
+    made = given.cast(dtype)
+    # Floats are as near as the type comes to them. All other values must be the same.
+    kept = given if given.dtype.is_float() else made.cast(given.dtype)
+    lost = made.is_infinite() & given.is_finite() if given.dtype.is_float() else kept.ne_missing(given)
+    for i in lost.arg_true():
+        raise Unfit(f"row {i + 1}, column {given.name!r}: {str(given[i])[:80]} is not {type_name(dtype)}")
+    return made
+
+
+def _has_values(given: pl.DataType, wanted: pl.DataType) -> bool:
+    """Whether a type can have values of the other. Spark has no unsigned integers, and no moments but of microseconds."""
+    if isinstance(given, pl.List) and isinstance(wanted, pl.List):
+        return _has_values(instance(given.inner), instance(wanted.inner))
+    if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
+        have = {f.name: instance(f.dtype) for f in given.fields}
+        same = have.keys() == {f.name for f in wanted.fields}
+        return same and all(_has_values(have[f.name], instance(f.dtype)) for f in wanted.fields)
+    if isinstance(wanted, pl.Datetime):
+        return isinstance(given, pl.Datetime) or given.is_integer() or given == pl.Null()
+    if isinstance(given, pl.Decimal):
+        return isinstance(wanted, pl.Decimal) or wanted.is_integer()
+    return fits(given, wanted) or (given.is_float() and wanted.is_float())
 
 
 @cache
