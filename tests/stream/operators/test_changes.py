@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -218,6 +219,38 @@ def test_with_a_key_only_a_deletion_needs_the_key_of_the_row_before() -> None:
     assert app.sinks["out"].rows == [{"k": 1, "v": 3, "weight": 1}], "a record that comes twice changes nothing"
 
 
+@pytest.mark.parametrize(
+    ("op", "before", "after", "reason"),
+    [
+        ("c", None, {"K": 2, "v": 3}, "op 'c' without k in after"),
+        ("u", {"k": 1, "v": 2}, {"k": 2, "v": 2}, "op 'u' changes k: Debezium writes a deletion and a creation"),
+    ],
+)
+def test_with_a_key_a_row_needs_its_own_and_keeps_it(op: str, before: Any, after: Any, reason: str) -> None:
+    flow = fk.Flow("f")
+    rows_of(flow, "debezium", key="k").sink("out", key="k", value=fk.Json())
+    sent = [("1", envelope("c", None, {"k": 1, "v": 2})), ("1", envelope(op, before, after))]
+    app = fk.testing.run(flow, {"rows": sent})
+    (letter,) = app.dead_letters
+    assert reason in letter["reason"]
+    assert letter["offset"] == 1
+    assert app.sinks["out"].table == {1: {"k": 1, "v": 2}}
+
+
+def test_a_value_that_debezium_did_not_have_is_not_taken_for_text() -> None:
+    flow, placeholder = fk.Flow("f"), "__debezium_unavailable_value"
+    value = fk.Json({"k": fk.Int64, "v": fk.String, "b": fk.Binary})
+    flow.source("rows", key="k", value=value, changes="debezium").sink("out", key="k", value=fk.Json())
+    row = {"k": 1, "v": "long", "b": "YQ=="}
+    unsent = [{**row, "v": placeholder}, {**row, "b": base64.b64encode(placeholder.encode()).decode()}]
+    sent = [("1", envelope("c", None, row)), *(("1", envelope("u", None, after)) for after in unsent)]
+    app = fk.testing.run(flow, {"rows": sent})
+    assert [letter["reason"] for letter in app.dead_letters] == [
+        f"field 'after.{c}': Debezium has no value for it: set REPLICA IDENTITY FULL" for c in ("v", "b")
+    ]
+    assert app.sinks["out"].table[1]["v"] == "long"
+
+
 @pytest.mark.parametrize("key", ["k", fk.Key("k", fk.Int64BE), fk.Key(["k"], fk.Json)])
 def test_an_envelope_is_sent_with_the_key_of_its_row(key: Any) -> None:
     flow = fk.Flow("f")
@@ -251,6 +284,31 @@ def test_a_weight_of_null_becomes_a_dead_letter_and_one_of_zero_is_nothing() -> 
     app = fk.testing.run(flow, {"rows": sent})
     assert [(x["reason"], x["offset"]) for x in app.dead_letters] == [("column 'weight' is null", 0)]
     assert app.sinks["out"].rows == [{"k": 1, "v": 1, "weight": 3}]
+
+
+@pytest.mark.parametrize("kind", [fk.Int64, fk.UInt64])
+def test_weights_whose_sum_could_wrap_become_dead_letters(kind: Any) -> None:
+    flow = fk.Flow("f")
+    rows = flow.source("rows", value=fk.Json({"k": int, "weight": kind}), changes="weights")
+    rows.group_by("k", id="n").agg(n=fk.len()).sink("out", key="k", value=fk.Json())
+    sent = [
+        {"k": 1, "weight": w} for w in (2**63 - 1, 2**63 - 1, 1_000_000_000, *([2**63] if kind is fk.UInt64 else []))
+    ]
+    app = fk.testing.run(flow, {"rows": sent})
+    assert {x["offset"]: x["reason"] for x in app.dead_letters}.keys() == {0, 1, 3} & set(range(len(sent)))
+    assert "column 'weight' is 9223372036854775807, beyond ±1,000,000,000" in app.dead_letters[0]["reason"]
+    assert app.sinks["out"].table == {1: {"k": 1, "n": 1_000_000_000}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(fk.Decimal(5, 2), "1.25"), (fk.List(fk.Int64), [1]), (fk.Struct({"a": fk.Int64}), {"a": 1})]
+)
+def test_a_batch_adds_up_the_weights_of_one_column_of_any_type(kind: Any, value: Any) -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    rows = flow.source("rows", value=fk.Json({"v": kind, "weight": int}), changes="weights")
+    rows.agg(n=fk.len(), id="all").sink("out", value=fk.Json())
+    sent = [(None, json.dumps({"v": v, "weight": w})) for v, w in ((value, 2), (value, -1), (None, 3))]
+    assert fk.testing.run(flow, {"rows": sent}).sinks["out"].rows == [{"n": 4}]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ c, r       -                    the row              created; read by a snapshot
 u          the row before       the row              updated
 d          the row before       -                    deleted
 t          -                    -                    the table is truncated: refused, because no rows are named
+
+A large value that an update did not change may be missing from the log: Debezium then writes a placeholder for it. Such a
+row is not known, so the record is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -25,6 +28,7 @@ from falkirk.stream.formats.key import KeyLike, key_of
 BEFORE, AFTER, OP = "before", "after", "op"
 TOMBSTONE = "tombstone"
 """The op of a record without a value."""
+PLACEHOLDER = "__debezium_unavailable_value"
 _PAYLOAD = "payload"
 
 
@@ -102,21 +106,40 @@ class Debezium(Json):
 
     def _flaw(self) -> pl.Expr:
         """Why an envelope cannot be understood; null if it can."""
-        op, before = pl.col(OP), pl.col(BEFORE)
-        named = pl.concat_str(pl.lit("op '"), op, pl.lit("'"))
+        op, before, after = pl.col(OP), pl.col(BEFORE), pl.col(AFTER)
+        named, comes = pl.concat_str(pl.lit("op '"), op, pl.lit("'")), op.is_in(["c", "r", "u"])
         if self.key is not None:
-            lacks = (op == "d") & (
-                before.is_null() | pl.any_horizontal(before.struct.field(c).is_null() for c in self.key.columns)
+            key = self.key.columns
+            columns = ", ".join(key)
+            nameless, unnamed = (
+                pl.any_horizontal(side.struct.field(c).is_null() for c in key) for side in (before, after)
             )
-            why = f" without {', '.join(self.key.columns)} in before: it is not known which row is gone"
+            lacks = (op == "d") & (before.is_null() | nameless)
+            why = f" without {columns} in before: it is not known which row is gone"
+            moved = pl.any_horizontal(before.struct.field(c) != after.struct.field(c) for c in key)
+            keyless = (
+                pl.when(comes & unnamed).then(pl.concat_str(named, pl.lit(f" without {columns} in after")))
+                .when((op == "u") & moved).then(pl.concat_str(named, pl.lit(
+                    f" changes {columns}: Debezium writes a deletion and a creation, if the source's key is the table's")))
+            )  # fmt: skip
         else:
             lacks = op.is_in(["u", "d"]) & before.is_null()
             why = " without before: set REPLICA IDENTITY FULL, or give the source a key, which takes it from state"
+            keyless = pl.lit(None, pl.String())
         return (
             pl.when(op.is_null()).then(pl.lit("not an envelope of Debezium: it has no op"))
             .when(op == "t").then(pl.concat_str(named, pl.lit(
                 " names no rows: Debezium leaves truncates out with skipped.operations=t")))
-            .when(~op.is_in(["c", "r", "u", "d", TOMBSTONE])).then(pl.concat_str(named, pl.lit(" is not known")))
-            .when(op.is_in(["c", "r", "u"]) & pl.col(AFTER).is_null()).then(pl.concat_str(named, pl.lit(" without after")))
+            .when(~comes & ~op.is_in(["d", TOMBSTONE])).then(pl.concat_str(named, pl.lit(" is not known")))
+            .when(comes & after.is_null()).then(pl.concat_str(named, pl.lit(" without after")))
             .when(lacks).then(pl.concat_str(named, pl.lit(why)))
+            .otherwise(pl.coalesce(keyless, *self._unsent()))
         )  # fmt: skip
+
+    def _unsent(self) -> Iterator[pl.Expr]:
+        """Of each column of text or bytes, the reason if its value was not sent."""
+        for column, dtype in self.row.items():
+            if dtype in (pl.String(), pl.Binary()):
+                there = pl.col(AFTER).struct.field(column) == pl.lit(PLACEHOLDER).cast(dtype)
+                why = f"field 'after.{column}': Debezium has no value for it: set REPLICA IDENTITY FULL"
+                yield pl.when(there).then(pl.lit(why))

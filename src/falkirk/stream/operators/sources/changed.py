@@ -27,6 +27,9 @@ from falkirk.stream.formats import Key
 from falkirk.stream.formats.debezium import AFTER, BEFORE, OP
 from falkirk.stream.operators.groups.multiset import check_counts
 
+MOST = 1_000_000_000
+"""The greatest weight of a record: sums of larger ones could be beyond 64 bits, and wrap."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Changed(Operator):
@@ -78,14 +81,17 @@ def _side(operator: Changed, batch: Batch, rows: pl.Series, here: pl.Series, wei
 
 
 def _weighed(operator: Changed, run: StepRun, batch: Batch) -> Batch:
-    weights = batch.rows[WEIGHT_COLUMN].cast(pl.Int64)
+    given = batch.rows[WEIGHT_COLUMN]
+    weights = given.cast(pl.Int64, strict=False)
+    fits = weights.is_between(-MOST, MOST).fill_null(value=False)
     catching = Catching(operator, run, batch)
-    for i in weights.is_null().arg_true():
+    for i in (~fits).arg_true():
+        what = "null" if given[i] is None else f"{given[i]}, beyond ±{MOST:,}"
         hint = "write how often the row comes: 1, or −1 if it is taken back"
-        catching.row(i, Misfit(f"column {WEIGHT_COLUMN!r} is null", hint))
+        catching.row(i, Misfit(f"column {WEIGHT_COLUMN!r} is {what}", hint))
     catching.close(len(batch))
     rows = batch.rows.select(list(operator.schema))
-    return Batch(rows, batch.meta.with_columns(weights.alias(WEIGHT))).filter(weights != 0)
+    return Batch(rows, batch.meta.with_columns(weights.alias(WEIGHT))).filter(fits & (weights != 0))
 
 
 class ChangedExchange:
@@ -93,7 +99,8 @@ class ChangedExchange:
 
     def __init__(self, operator: Changed) -> None:
         self.operator, self.columns = operator, list(operator.schema)
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        # As an array, for not every type has a text of its own.
+        self.key = Key(self.columns)
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         changed = signed(self.operator, run, batch)
