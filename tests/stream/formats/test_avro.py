@@ -273,6 +273,17 @@ def test_a_reader_has_its_own_schema() -> None:
             fk.Datetime,
             "the writer has long (timestamp-micros), which does not fit Datetime",
         ),
+        *(
+            (
+                {"type": kind, "logicalType": logical},
+                fk.DatetimeMicros,
+                f"the writer has {kind} ({logical}), which does not fit DatetimeMicros",
+            )
+            for kind, logical in [
+                *(("int", "date"), ("int", "time-millis"), ("long", "time-micros"), ("long", "timestamp-nanos")),
+                *(("long", "local-timestamp-millis"), ("long", "local-timestamp-micros")),
+            ]
+        ),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3},
             fk.Decimal(9, 2),
@@ -283,6 +294,26 @@ def test_a_reader_has_its_own_schema() -> None:
 def test_a_schema_that_does_not_resolve_is_the_records_fault(kind: Any, column: Any, reason: str) -> None:
     form = Avro({"x": column}, registry=Known({1: json.dumps(record(x=kind))}))
     assert form.decode([b"\0\0\0\0\1\2\2\2"]).bad == [(0, f"schema 1: field 'x': {reason}")]
+
+
+ONE = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", 2**40),
+        ("double", "NaN"),
+        ({"type": "int", "logicalType": "date"}, 10**8),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "Z"),
+        (ONE, {}),
+        (["null", ONE], {}),
+    ],
+)
+def test_a_default_that_is_no_value_of_its_field_is_refused(kind: Any, default: Any) -> None:
+    fields = [{"name": "n", "type": "int"}, {"name": "d", "type": kind, "default": default}]
+    with pytest.raises(DefinitionError, match=r"field 'd': its default .* is not"):
+        Avro({"type": "record", "name": "R", "fields": fields}, registry=Known({}))
 
 
 def test_of_a_union_the_branches_that_fit_are_read() -> None:

@@ -108,6 +108,7 @@ class Debezium(Json):
         """Why an envelope cannot be understood; null if it can."""
         op, before, after = pl.col(OP), pl.col(BEFORE), pl.col(AFTER)
         named, comes = pl.concat_str(pl.lit("op '"), op, pl.lit("'")), op.is_in(["c", "r", "u"])
+        keyless: pl.Expr = pl.lit(None, pl.String())
         if self.key is not None:
             key = self.key.columns
             columns = ", ".join(key)
@@ -125,7 +126,6 @@ class Debezium(Json):
         else:
             lacks = op.is_in(["u", "d"]) & before.is_null()
             why = " without before: set REPLICA IDENTITY FULL, or give the source a key, which takes it from state"
-            keyless = pl.lit(None, pl.String())
         return (
             pl.when(op.is_null()).then(pl.lit("not an envelope of Debezium: it has no op"))
             .when(op == "t").then(pl.concat_str(named, pl.lit(

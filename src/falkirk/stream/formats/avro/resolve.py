@@ -1,7 +1,8 @@
 """A writer's schema and what a reader wants, brought together: by names, as Avro's rules have it, and by what fits.
 
     writer                  column
-    int, long               any integer that it fits into (else the record is bad), a float, a Date, a Datetime
+    int, long               any integer that it fits into (else the record is bad), a float, a Date, a Datetime; but none
+                            of the two if its logical type is another time
     float, double           Float64; float: Float32
     string, bytes, enum     String; bytes, fixed, string: Binary
     timestamp-millis        Datetime, DatetimeMicros; timestamp-micros: DatetimeMicros
@@ -41,6 +42,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """Seconds since 1970 of years 1 and 9999: what Python has moments for."""
 _PER_SECOND = {"ms": 1_000, "us": 1_000_000}
+_OTHER_TIMES = {
+    *("date", "time-millis", "time-micros", "timestamp-nanos"),
+    *("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
+}
+"""Logical types of numbers that are no moments in a unit of a Datetime."""
 
 
 class Unresolvable(Exception):
@@ -159,7 +165,7 @@ class _Resolver:
             low, high = max(low, least), min(high, most)
         elif isinstance(dtype, pl.Datetime):
             unit = {"timestamp-millis": "ms", "timestamp-micros": "us"}.get(logical_of(writer), dtype.time_unit)
-            if dtype == MILLIS and unit == "us":
+            if logical_of(writer) in _OTHER_TIMES or (dtype == MILLIS and unit == "us"):
                 raise _unfit(where, writer, wanted)
             factor = _PER_SECOND[dtype.time_unit] // _PER_SECOND[unit]
             low, high = max(low, _FIRST * _PER_SECOND[unit]), min(high, (_LAST + 1) * _PER_SECOND[unit] - 1)

@@ -238,8 +238,23 @@ def fields_wanted(record: Any, named: Mapping[str, Any], within: tuple[str, ...]
     found = {}
     for each in record["fields"]:
         if (wanted := wanted_of(each["type"], named, within)) is not None:
-            found[each["name"]] = WantedField(wanted, tuple(each.get("aliases", ())), each.get("default", NO_DEFAULT))
+            default = each.get("default", NO_DEFAULT)
+            _check_default(each["name"], default, wanted)
+            found[each["name"]] = WantedField(wanted, tuple(each.get("aliases", ())), default)
     return found
+
+
+def _check_default(name: str, default: Any, wanted: Wanted) -> None:
+    """Raises DefinitionError for a default that is no value of the column. The library checks only what JSON can say."""
+    if default is NO_DEFAULT:
+        return
+    try:
+        pl.Series([literal(default, wanted)], dtype=wanted.dtype)
+        known = wanted.symbols is None or default is None or default in wanted.symbols
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError):
+        known = False
+    if not known:
+        raise DefinitionError(f"field {name!r}: its default {default!r} is not {type_name(wanted.dtype)}")
 
 
 def pair_wanted(value: Wanted) -> Wanted:
@@ -268,7 +283,7 @@ def literal(given: Any, wanted: Wanted) -> Any:
         return [literal(value, wanted.item) for value in pairs]
     if wanted.fields:
         return {
-            name: literal(given.get(name, None if f.default is NO_DEFAULT else f.default), f.wanted)
+            name: literal(given[name] if name in given or f.default is NO_DEFAULT else f.default, f.wanted)
             for name, f in wanted.fields.items()
         }
     if isinstance(dtype, pl.Decimal):
