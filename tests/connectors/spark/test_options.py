@@ -71,6 +71,7 @@ def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     "value",
     [
         fk.Json({"a": fk.Int64, "b c": fk.UInt8, "in": fk.Struct({"x": fk.List(fk.Datetime), "y": fk.Date})}),
+        fk.Json({"a": fk.Decimal(38, 10), "in": fk.List(fk.Struct({"x": fk.Decimal(5, 2)}))}),
         Text("line"),
         Raw(),
         Int16BE("n"),
@@ -88,7 +89,7 @@ def test_a_format_is_known_again_from_its_own_text(value: Format) -> None:
 def test_every_type_of_a_column_has_one_in_spark() -> None:
     for kind in (
         fk.Int8, fk.Int16, fk.Int32, fk.Int64, fk.UInt8, fk.UInt16, fk.UInt32, fk.UInt64, fk.Float32, fk.Float64,
-        fk.String, fk.Boolean, fk.Binary, fk.Date, fk.Datetime,
+        fk.String, fk.Boolean, fk.Binary, fk.Date, fk.Datetime, fk.DatetimeMicros, fk.Decimal(38, 10),
     ):  # fmt: skip
         schema = fk.Json({"plain": kind, "deep": fk.List(fk.Struct({"x": kind}))}).schema
         assert schema is not None

@@ -88,6 +88,10 @@ def test_values_are_decoded_by_the_flows_own_formats(topic: MakeTopic, load: Loa
     assert third == {"id": None, "small": None, "at": None, "tags": None, "in": None, "offset": 2}
 
 
+def test_an_empty_topic_is_a_dataframe_without_rows(topic: MakeTopic, load: Load) -> None:
+    assert load(topic(partitions=2), value=fk.Json({"n": int}), metadata="offset").collect() == []
+
+
 def test_a_flows_expressions_are_for_spark_too(topic: MakeTopic, load: Load) -> None:
     bids = topic(partitions=2)
     bids.transaction({p: [json.dumps({"auction": p, "price": price}) for price in (90, 150, 120)] for p in range(2)})

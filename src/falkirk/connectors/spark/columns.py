@@ -132,3 +132,26 @@ def arrow_type(dtype: pl.DataType) -> Any:
     if isinstance(dtype, pl.Struct):
         return pa.struct([(f.name, arrow_type(instance(f.dtype))) for f in dtype.fields])
     return _ARROW[dtype.base_type()]
+
+
+def frame_in_utc(rows: pa.RecordBatch) -> pl.DataFrame:
+    """Rows of Spark's, with their moments in UTC. Spark names its session's zone, and Polars does not know every name.
+
+    >>> at = pa.array([0], pa.timestamp("us", "GMT+02:00"))
+    >>> frame_in_utc(pa.RecordBatch.from_arrays([at], ["at"])).schema["at"]
+    Datetime(time_unit='us', time_zone='UTC')
+    """
+    known = pa.schema([(each.name, _in_utc(each.type)) for each in rows.schema])
+    return pl.DataFrame(pa.Table.from_batches([rows]).cast(known))
+
+
+def _in_utc(dtype: Any) -> Any:
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return pa.timestamp(dtype.unit, "UTC")
+    if pa.types.is_list(dtype):
+        return pa.list_(_in_utc(dtype.value_type))
+    if pa.types.is_map(dtype):
+        return pa.map_(_in_utc(dtype.key_type), _in_utc(dtype.item_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct([(each.name, _in_utc(each.type)) for each in dtype])
+    return dtype

@@ -42,7 +42,8 @@ def source_for(cores: int) -> type[DataSource]:
             return [InputPartition(piece) for piece in found]
 
         def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-            if partition is not None:  # None: nothing to read, which is one task for Spark
+            # If there is no partition, Spark still runs one task: with None, or with a partition of None.
+            if partition is not None and partition.value is not None:
                 yield from reading(self.options).read(self.options, self.fixed, partition.value)
 
     class FalkirkSource(DataSource):

@@ -86,6 +86,9 @@ def _schema(node: ast.expr) -> dict[str, pl.DataType]:
 
 
 def _type(node: ast.expr) -> pl.DataType:
+    if isinstance(node, ast.Call) and _name(node.func) == "Decimal":
+        precision, scale = map(ast.literal_eval, node.args)
+        return types.schema_of({"": types.Decimal(precision, scale)})[""]
     if isinstance(node, ast.Call) and len(node.args) == 1:
         (inner,) = node.args
         return pl.List(_type(inner)) if _name(node.func) == "List" else pl.Struct(_schema(inner))

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import falkirk as fk
+from falkirk.connectors.spark.columns import frame_in_utc
 from falkirk.connectors.spark.epochs.histories import table_of
 from falkirk.errors import ConfigError
 from falkirk.stream.access.producing import sources_of
@@ -39,6 +40,16 @@ def test_the_columns_of_the_source_are_read(spark: SparkSession, tmp_path: Path)
     one = record(made.payloads[0], 5, headers=False)
     assert (one.offsets, one.keys, one.times) == ([5], [b"7"], made.times[:1])
     assert one.values == [b'{"auction":7,"price":10,"at":"2013-01-01T05:00:00.000Z"}']
+
+
+def test_moments_are_the_same_whatever_zone_spark_names(spark: SparkSession, tmp_path: Path) -> None:
+    at, own = datetime(1890, 1, 1, 5, 0, 0, 250_000, tzinfo=UTC), spark.newSession()
+    rows = {"auction": [7], "price": [1], "at": [at], "nested": [[{"at": at}]]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "old.parquet")
+    for zone in ("UTC", "GMT+02:00", "-03:30", "America/St_Johns"):
+        own.conf.set("spark.sql.session.timeZone", zone)
+        read = own.read.parquet(str(tmp_path)).toArrow().to_batches()
+        assert frame_in_utc(read[0]).to_dict(as_series=False) == rows
 
 
 def test_what_is_no_history_of_the_source_is_refused(spark: SparkSession, tmp_path: Path) -> None:

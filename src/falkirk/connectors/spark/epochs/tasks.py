@@ -23,6 +23,7 @@ from falkirk.checkpoint.publishing import HEADER, publish
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.epochs import Waiting, publisher_log
 from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.spark.columns import frame_in_utc
 from falkirk.connectors.spark.epochs.bases import Bases
 from falkirk.connectors.spark.epochs.results import Spooled, by_partition, lasts, records
 from falkirk.connectors.spark.epochs.work import (
@@ -81,7 +82,7 @@ def past(data: bytes, source: str, rows: Batches) -> Batches:
     assert isinstance(job, BackfillJob)
     for batch in rows:
         if batch.num_rows:
-            yield from _batches(job.past(source, pl.DataFrame(batch)))
+            yield from _batches(job.past(source, frame_in_utc(batch)))
 
 
 def level(data: bytes, number: int, parcels: Batches) -> Batches:
