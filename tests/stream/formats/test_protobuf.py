@@ -384,6 +384,22 @@ def test_the_older_syntax_tells_what_is_not_set() -> None:
         form.encode(pl.DataFrame({"n": pl.Series([None], dtype=pl.Int64)}))
 
 
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("optional K x = 1;", b"\x08\x01", b"\x08\x07"),
+        ("repeated K x = 1;", b"\x08\x01", b"\x08\x01\x08\x07"),
+        ("repeated K x = 1 [packed = true];", b"\x0a\x01\x01", b"\x0a\x02\x01\x07"),
+        ("map<string, K> x = 1;", b"\x0a\x05\x0a\x01a\x10\x01", b"\x0a\x05\x0a\x01a\x10\x07"),
+    ],
+)
+def test_a_number_that_a_closed_enum_does_not_name_is_bad(field: str, good: bytes, bad: bytes) -> None:
+    form = Protobuf(f'syntax = "proto2"; message Bid {{ enum K {{ Z = 0; A = 1; }} {field} }}')
+    decoded = form.decode([good, bad, b"", good + b"\x10\x07"])
+    assert decoded.bad == [(1, "field 'x': it has a number that its enum does not name")]
+    assert decoded.frame.height == 3
+
+
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
@@ -398,12 +414,28 @@ def test_the_older_syntax_tells_what_is_not_set() -> None:
         (pl.DataFrame({"ins": [[{"z": None, "note": "", "at": None}]]}), r"column 'ins\[\].z' is null"),
         (pl.DataFrame({"counts": [[{"key": "a", "value": None}]]}), r"column 'counts\[\].value' is null"),
         (pl.DataFrame({"counts": [[{"key": "a", "value": 1}] * 2]}), "a map has each key once"),
+        (pl.DataFrame({"either": ["a"], "or": [0]}), "several values of the oneof 'of': either, or"),
         (pl.DataFrame({"k": ["NEITHER"]}), 'a row does not fit the message shop.All: .*"NEITHER"'),
     ],
 )
 def test_what_does_not_fit_is_not_written(frame: pl.DataFrame, said: str) -> None:
     with pytest.raises(DefinitionError, match=said):
         FORM.encode(frame)
+
+
+def test_a_nested_oneof_has_one_value_too() -> None:
+    form = Protobuf(
+        proto(
+            "message In { oneof of { int64 x = 1; string y = 2; } } message Out { In in = 1; } repeated Out outs = 1;"
+        )
+    )
+    one, both = {"in": {"x": 1, "y": None}}, {"in": {"x": 1, "y": "a"}}
+    assert form.encode(pl.DataFrame({"outs": [[one, {"in": None}], None]})) == [
+        b"\x0a\x04\x0a\x02\x08\x01\x0a\x00",
+        b"",
+    ]
+    with pytest.raises(DefinitionError, match=r"the oneof 'of': outs\[\].in.x, outs\[\].in.y"):
+        form.encode(pl.DataFrame({"outs": [[one, both]]}))
 
 
 def test_columns_that_are_not_there_are_not_set_and_narrower_ones_fit() -> None:

@@ -97,7 +97,11 @@ def _gets(message: Any, columns: Mapping[str, Column], where: str) -> dict[str, 
         place = f"{where}.{name}" if where else name
         by_name = column.number is None
         field = message.fields_by_name.get(name) if by_name else message.fields_by_number.get(column.number)
-        found[name] = _constant(column.absent) if field is None else _get(field, column, place)
+        if field is None:
+            found[name] = _constant(column.absent)
+        else:
+            get = _get(field, column, place)
+            found[name] = _named(field, get, place) if _is_closed(field) else get
     return found
 
 
@@ -205,6 +209,24 @@ def _symbol(enum: Any, where: str) -> Get:
         return found
 
     return symbol
+
+
+def _is_closed(field: Any) -> bool:
+    """Whether it is of a closed enum: proto2's. The library sets numbers without a name aside, as if they were not there."""
+    value = field.message_type.fields_by_name["value"] if kinds.is_map(field) else field
+    return value.cpp_type == kinds.ENUM and bool(value.enum_type.is_closed)
+
+
+def _named(field: Any, get: Get, where: str) -> Get:
+    unknown = library().unknown_fields.UnknownFieldSet
+
+    def named(message: Any) -> Any:
+        for each in unknown(message):
+            if each.field_number == field.number:
+                raise Misfit(f"field {where!r}: it has a number that its enum does not name")
+        return get(message)
+
+    return named
 
 
 def _moment(dtype: pl.Datetime, where: str) -> Get:

@@ -79,7 +79,8 @@ def library() -> ModuleType:
         import google.protobuf.descriptor_pb2
         import google.protobuf.descriptor_pool
         import google.protobuf.message
-        import google.protobuf.message_factory  # noqa: F401
+        import google.protobuf.message_factory
+        import google.protobuf.unknown_fields  # noqa: F401
     except ModuleNotFoundError:
         raise ConfigError(
             "Protobuf needs a library that is not installed", hint="pip install 'falkirk[protobuf]'"

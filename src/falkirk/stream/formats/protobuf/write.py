@@ -81,6 +81,7 @@ class Writer:
             raise DefinitionError(f"a value does not fit the message: {error}", hint="name a wider type") from None
         for column in frame.get_columns():
             _check_nulls(column, self._fields[column.name], column.name)
+        _check_oneofs(frame, self._schema.descriptor, "")
         return frame.cast({name: _numbers(dtype) for name, dtype in frame.schema.items()})
 
 
@@ -99,6 +100,24 @@ def _check_nulls(column: pl.Series, field: Any, where: str) -> None:
             if kinds.is_map(field) and not inner.is_repeated:
                 _refuse_nulls(column.struct.field(part.name), f"{where}.{part.name}", "drop the pair")
             _check_nulls(column.struct.field(part.name), inner, f"{where}.{part.name}")
+
+
+def _check_oneofs(frame: pl.DataFrame, message: Any, where: str) -> None:
+    """Raises DefinitionError for two values of a oneof: the library would keep one of them."""
+    for oneof in message.oneofs:
+        there = [pl.col(each.name).is_not_null() for each in oneof.fields if each.name in frame.columns]
+        if len(there) > 1 and frame.select((pl.sum_horizontal(there) > 1).any()).item():
+            names = ", ".join(where + each.name for each in oneof.fields if each.name in frame.columns)
+            raise DefinitionError(
+                f"a row has several values of the oneof {oneof.name!r}: {names}",
+                hint="let all but one of these columns be null, or filter the rows",
+            )
+    for column in frame.get_columns():
+        field, name = message.fields_by_name[column.name], f"{where}{column.name}"
+        if field.is_repeated:
+            column, name = column.drop_nulls().explode(keep_nulls=False, empty_as_null=False), f"{name}[]"
+        if field.message_type is not None and isinstance(column.dtype, pl.Struct):
+            _check_oneofs(column.drop_nulls().struct.unnest(), field.message_type, f"{name}.")
 
 
 def _refuse_nulls(column: pl.Series, where: str, hint: str) -> None:
