@@ -143,7 +143,8 @@ KINDS: list[tuple[pl.DataType, st.SearchStrategy[Any]]] = [
     (pl.UInt8(), st.integers(0, 255)),
     (pl.String(), st.text(st.characters(exclude_categories=["Cs"]))),
     (pl.Boolean(), st.booleans()),
-    (pl.Float64(), st.floats(allow_nan=False, allow_infinity=False)),
+    (pl.Float64(), st.floats()),
+    (pl.Float32(), st.floats(width=32)),
     (pl.Date(), st.dates()),
     (pl.Binary(), st.binary()),
 ]

@@ -264,11 +264,17 @@ def _typed(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _read_objects(keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    decoded = ndjson.Reader(dtypes).read(keys)
+    # Floats are read as text, which NaN and infinity are.
+    decoded = ndjson.Reader({name: pl.String() if dtype.is_float() else dtype for name, dtype in dtypes.items()}).read(
+        keys
+    )
     unread = {i for i, _ in decoded.bad}
     rows = iter(range(decoded.frame.height))
     places = pl.Series([None if i in unread else next(rows) for i in range(len(keys))], dtype=pl.UInt32)
-    return decoded.frame.select(pl.all().gather(places))
+    return decoded.frame.select(
+        (_typed(pl.col(name), dtype).alias(name) if dtype.is_float() else pl.col(name)).gather(places)
+        for name, dtype in dtypes.items()
+    )
 
 
 def _object(key: bytes | None, names: Sequence[str]) -> bytes | None:
