@@ -124,6 +124,7 @@ def test_a_value_is_read_as_its_type(kind: Any, text: str, expected: object) -> 
         (Datetime, "999999999999999", "field 'x': cannot read '999999999999999' as Datetime"),
         (Datetime, "true", "field 'x': cannot read true as Datetime"),
         (Date, '"2026-1-31"', "field 'x': cannot read '2026-1-31' as Date"),
+        (Date, '"0000-01-01"', "field 'x': cannot read '0000-01-01' as Date"),
         (Date, "20260131", "field 'x': cannot read 20260131 as Date"),
         (fk.Decimal(4, 2), '"100"', "field 'x': cannot read '100' as Decimal(4, 2)"),
         (fk.Decimal(4, 2), '"1.005"', "field 'x': cannot read '1.005' as Decimal(4, 2)"),

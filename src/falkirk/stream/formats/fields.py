@@ -3,7 +3,7 @@
     type       in JSON, written                       in JSON, read
     Datetime   "2026-01-31T12:00:00.000Z"             that; with another offset, or none for UTC; a date; milliseconds
     …Micros    "2026-01-31T12:00:00.000000Z"          that, and the same; microseconds
-    Date       "2026-01-31"                           that
+    Date       "2026-01-31"                           that, of years 1 to 9999
     Binary     base64, with padding                   that
     String     a string                               a string; a number or a boolean becomes its text
     Float      a number; NaN and infinity: null       a number; beyond the type's range it is bad
@@ -74,7 +74,9 @@ def converted(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Binary():
         return e.str.decode("base64", strict=False)
     if dtype == pl.Date():
-        return pl.when(e.str.contains(r"^\d{4}-\d\d-\d\d$")).then(e).str.to_date("%Y-%m-%d", strict=False)
+        # Python has no year 0.
+        fits = e.str.contains(r"^\d{4}-\d\d-\d\d$") & ~e.str.starts_with("0000")
+        return pl.when(fits).then(e).str.to_date("%Y-%m-%d", strict=False)
     if isinstance(dtype, pl.Decimal):
         fits = e.str.contains(r"^-?\d+(?:\.\d+)?$") & e.str.contains(_decimal(dtype))
         return pl.when(fits).then(e).cast(dtype, strict=False)
