@@ -14,6 +14,7 @@ from typing import Generic, Literal, get_args, overload
 
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
@@ -143,7 +144,9 @@ class Json(Generic[RowT_co]):
         try:
             return frame.select(schema.names()).cast(schema)
         except pl.exceptions.InvalidOperationError as error:
-            raise DefinitionError(f"a number does not fit {self!r}: {error}", hint="name a wider type") from None
+            raise DefinitionError(
+                f"a number does not fit {self!r}: {in_brief(error)}", hint="name a wider type"
+            ) from None
 
 
 def _check(option: str, given: str, known: Sequence[str], schema: SchemaLike | None) -> None:

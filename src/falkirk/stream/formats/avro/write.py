@@ -82,7 +82,9 @@ class Writer:
         try:
             frame = frame.cast({name: self._columns[name].wanted.dtype for name in frame.columns})
         except pl.exceptions.InvalidOperationError as error:
-            raise DefinitionError(f"a value does not fit the Avro schema: {error}", hint="name a wider type") from None
+            raise DefinitionError(
+                f"a value does not fit the Avro schema: {in_brief(error)}", hint="name a wider type"
+            ) from None
         for column in frame.get_columns():
             _check_nulls(column, self._columns[column.name].wanted, column.name)
         return frame

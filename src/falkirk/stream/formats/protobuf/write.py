@@ -78,7 +78,9 @@ class Writer:
         try:
             frame = frame.cast({name: self._columns[name].dtype for name in frame.columns})
         except pl.exceptions.InvalidOperationError as error:
-            raise DefinitionError(f"a value does not fit the message: {error}", hint="name a wider type") from None
+            raise DefinitionError(
+                f"a value does not fit the message: {in_brief(error)}", hint="name a wider type"
+            ) from None
         for column in frame.get_columns():
             _check_nulls(column, self._fields[column.name], column.name)
         _check_oneofs(frame, self._schema.descriptor, "")
