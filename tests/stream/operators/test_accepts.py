@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
 
 import falkirk as fk
-from falkirk.errors import UserCodeError
+from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.dataflow.topics import AHEAD, Accepts, Layout
 from falkirk.stream.definition.on_error import OnError
 from falkirk.testing.memory import MemoryApp
@@ -154,3 +155,20 @@ def test_of_a_sink_with_several_topics_each_has_its_own_bounds() -> None:
     run(app)
     assert (len(app.records("out")), len(app.records("other"))) == (0, 1)
     assert sorted(letter["offset"] for letter in letters(app)) == [0, 2]
+
+
+@pytest.mark.parametrize("changes", ["append", "upsert", "weights"])
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint(), fk.Batch()])
+def test_a_value_that_does_not_fit_the_format_is_named_with_its_sink_and_row(changes: Any, regime: Any) -> None:
+    if changes == "weights" and isinstance(regime, fk.Batch):
+        return  # refused: an epoch has no changes
+    flow = fk.Flow("f", regime=regime)
+    rows = flow.source("in", key="k", value=fk.Json({"k": fk.String, "n": fk.Int64}))
+    if changes != "append":
+        rows = rows.group_by("k", id="n").agg(n=fk.sum("n"))
+    weight = {"weight": fk.Int64} if changes == "weights" else {}
+    rows.sink("small", key="k", value=fk.Json({"k": fk.String, "n": fk.Int8, **weight}), changes=changes)
+    sent = [{"k": k, "n": n} for k, n in (("a", 1), ("b", 300), ("c", 3))]
+    with pytest.raises(DefinitionError, match="a number does not fit") as caught:
+        fk.testing.run(flow, {"in": sent}, step_rows=10)
+    assert re.fullmatch(r"sink 'small' \(.*\), row \{'k': 'b', 'n': 300.*\}", caught.value.where)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from falkirk.errors import DefinitionError
 from falkirk.state.shards import Hashes, murmur2, murmur2_partition
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, Updates, chosen, present
 from falkirk.stream.dataflow.catching import Catching, Misfit
@@ -99,7 +100,24 @@ class Written(NamedTuple):
 def written(sink: Sink, batch: Batch) -> Written:
     """Append-only rows: one record per row."""
     keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
-    return Written(keys, sink.value.encode(batch.rows), batch.meta[TS])
+    return Written(keys, values_of(sink, batch.rows), batch.meta[TS])
+
+
+def values_of(sink: Sink, rows: pl.DataFrame) -> Sequence[bytes | None]:
+    """The value of each row. Raises DefinitionError with the sink and the first row that does not fit its format."""
+    try:
+        return sink.value.encode(rows)
+    except DefinitionError as error:
+        first, beyond = 0, rows.height
+        while beyond - first > 1:
+            middle = (first + beyond) // 2
+            try:
+                sink.value.encode(rows[first:middle])
+                first = middle
+            except DefinitionError:
+                beyond = middle
+        row = f", row {str(rows.row(first, named=True))[:200]}" if rows.height else ""
+        raise DefinitionError(error.what, where=f"{sink.where}{row}", hint=error.hint) from error
 
 
 def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
@@ -181,7 +199,7 @@ class SinkRunner(Runner):
                 keys, hashes = list(compress(keys, wanted.to_list())), hashes[wanted.to_numpy()]
         if keys is None:
             keys = key.encode(rows)
-        values: Sequence[bytes | None] = self.sink.value.encode(rows if here.all() else rows.filter(here))
+        values: Sequence[bytes | None] = values_of(self.sink, rows if here.all() else rows.filter(here))
         if not here.all():
             # A removed row is all nulls. Some formats cannot encode it.
             left = iter(values)
@@ -196,7 +214,7 @@ class SinkRunner(Runner):
             return
         key = self.sink.key
         keys = [None] * made.values.height if key is None else key.encode(made.keyed)
-        records = Written(keys, self.sink.value.encode(made.values), made.times)
+        records = Written(keys, values_of(self.sink, made.values), made.times)
         places = (np.arange(len(keys)) + run.step.clock) % self.partitions
         shown = Batch(made.keyed, made.times.to_frame())
         # Changes of one row must not go round: without a key, its rows only come.
@@ -209,7 +227,7 @@ class SinkRunner(Runner):
         shown, here, times = final_rows(batch, key.columns, self.sink.where)
         if not len(here):
             return
-        values = present(self.sink.value.encode(shown), here)
+        values = present(values_of(self.sink, shown), here)
         keys = key.encode(shown)
         records, places = Written(keys, values, times), np.zeros(len(keys), np.int64)
         self._emit(run, Batch(shown, times.to_frame()), records, self._placed(keys, None, places))
