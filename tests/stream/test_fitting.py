@@ -11,7 +11,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import ConfigError
-from falkirk.stream.access.fitting import Unfit, frame_of_frame
+from falkirk.stream.definition.fitting import Unfit, frame_of_frame
 from falkirk.stream.formats.types import schema_of
 
 MOMENT = datetime(2025, 6, 1, 12, tzinfo=UTC)

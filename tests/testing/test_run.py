@@ -209,6 +209,7 @@ TYPED: list[tuple[Any, Any]] = [
     (fk.Int32, 2**40),
     (str, 17),
     (bool, 1),
+    (fk.Float32, 1e300),
     (float, "1.5"),
     (float, True),
     (bytes, "a"),

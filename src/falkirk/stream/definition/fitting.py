@@ -4,6 +4,7 @@ them null.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -55,7 +56,7 @@ def frame_of_frame(given: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> p
     >>> frame_of_frame(pl.DataFrame({"n": [1.5]}), {"n": pl.Int64()})
     Traceback (most recent call last):
         ...
-    falkirk.stream.access.fitting.Unfit: column 'n' is Float64, not Int64
+    falkirk.stream.definition.fitting.Unfit: column 'n' is Float64, not Int64
     """
     series = [
         _fitted(given[c], dtype) if c in given.columns else pl.Series(c, [None], dtype).new_from_index(0, given.height)
@@ -105,7 +106,7 @@ def fit_of(dtype: pl.DataType) -> Fit:
     if dtype.is_integer():
         return _fit_integer(dtype)
     if dtype.is_float():
-        return _as_is(dtype, Real)
+        return _fit_float(dtype)
     plain: dict[pl.DataType, type] = {pl.Boolean(): bool, pl.String(): str, pl.Binary(): bytes, pl.Date(): date}
     if isinstance(dtype, pl.Datetime):
         return _as_is(dtype, datetime, int)
@@ -130,6 +131,20 @@ def _fit_integer(dtype: pl.DataType) -> Fit:
     def fit(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
             raise _unfit(name, value, dtype)
+        return value
+
+    return fit
+
+
+def _fit_float(dtype: pl.DataType) -> Fit:
+    number, code = _as_is(dtype, Real), "<f" if dtype == pl.Float32() else "<d"
+
+    def fit(name: str, value: Any) -> Any:
+        number(name, value)
+        try:
+            struct.pack(code, value)
+        except OverflowError:
+            raise _unfit(name, value, dtype) from None
         return value
 
     return fit
