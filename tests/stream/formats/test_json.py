@@ -157,6 +157,10 @@ def test_what_is_not_of_the_type_is_bad_for_a_reason(kind: Any, text: str, reaso
         (b" \r\n", "empty"),
         (b"17", "not a JSON object: 17"),
         (b"null", "not a JSON object: null"),
+        (
+            b'\x00\x00\x00\x00\x07{"x":1}',
+            "a schema's id is before the object: JSON of a schema registry is not supported",
+        ),
         (b"\x00\x01avro", "not a JSON object: \\x00\\x01avro"),
         (b"\xff", "not a JSON object: \\xff"),
         (b'{"x":1', "not JSON: Expecting ',' delimiter at character 6"),

@@ -15,6 +15,7 @@ import orjson
 import polars as pl
 
 from falkirk.stream.formats import fields
+from falkirk.stream.formats.registering import HEAD
 from falkirk.stream.formats.types import instance, type_name
 
 BLANK = b" \t\r\n"
@@ -36,6 +37,8 @@ def certain(value: bytes | None, schema: Mapping[str, pl.DataType]) -> str | Non
     text = value.strip(BLANK)
     if not text:
         return "empty"
+    if text[:1] == b"\0" and text[HEAD:].lstrip(BLANK).startswith(b"{"):
+        return "a schema's id is before the object: JSON of a schema registry is not supported"
     if not text.startswith(b"{"):
         return f"not a JSON object: {shown(text.decode('utf-8', 'backslashreplace'))}"
     try:
