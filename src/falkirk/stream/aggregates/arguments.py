@@ -31,6 +31,12 @@ def in_state(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return column.to_physical() if isinstance(dtype, pl.Decimal) else column
 
 
+def one_zero(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """A column of this type in which −0.0 is 0.0. They are equal, and the result would depend on which comes first."""
+    # Polars leaves −0.0 + 0.0 as it is, if it adds a scalar to several values.
+    return pl.when(column == 0).then(pl.lit(0.0, dtype)).otherwise(column) if dtype.is_float() else column
+
+
 def checked_argument(kind: str, of: IntoExpr, context: Context) -> Argument:
     """Raises DefinitionError unless it is one column or one row-wise expression."""
     where = f"{kind} in {context.where}"

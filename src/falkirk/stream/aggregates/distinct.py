@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from falkirk.state.codec import check_key_type, encode_values
-from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, physical
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, one_zero, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.builtin import add
 from falkirk.stream.aggregates.values import Counted, OfValues
@@ -115,7 +115,7 @@ class PackedNUnique(Bound):
     def argument(self, name: str = "x") -> pl.Expr:
         column = in_state(super().argument(name), self.dtype)
         # Equal values have equal bytes: −0.0 is 0.0, and all NaNs are the same.
-        return (column + 0.0).fill_nan(float("nan")).cast(self.dtype) if self.dtype.is_float() else column
+        return one_zero(column, self.dtype).fill_nan(float("nan")) if self.dtype.is_float() else column
 
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         return {"values": self.argument().unique(maintain_order=True)}

@@ -14,7 +14,7 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type, decode_values, encode_values
-from falkirk.stream.aggregates.arguments import Argument, checked_argument
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, one_zero
 from falkirk.stream.aggregates.bound import NEVER_ADDED, AggregateLike, Bound, Context, GroupError, new, old
 from falkirk.stream.definition.expressions import IntoExpr
 
@@ -61,7 +61,7 @@ class BoundCollect(Bound):
 
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         signs = {"add": None} if weight is None else {"add": weight > 0, "retract": weight < 0}
-        columns = {name: self.argument(name) for name in self.schema}
+        columns = {name: one_zero(self.argument(name), dtype) for name, dtype in self.schema.items()}
         return {
             f"{sign} {name}": (column if which is None else column.filter(which)).implode()
             for sign, which in signs.items()

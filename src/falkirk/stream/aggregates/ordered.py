@@ -16,7 +16,7 @@ import polars as pl
 
 from falkirk.state.cells import as_decimal
 from falkirk.state.codec import check_key_type
-from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, physical
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, one_zero, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.values import BoundBest
 from falkirk.stream.definition.expressions import IntoExpr
@@ -57,7 +57,8 @@ class BoundOrdered(BoundBest):
         return [by.fill_nan(None) if self.by.is_float() else by, self.argument("x")]
 
     def argument(self, name: str = "x") -> pl.Expr:
-        return in_state(super().argument(name), self.by if name == "by" else self.dtype)
+        dtype = self.by if name == "by" else self.dtype
+        return one_zero(in_state(super().argument(name), dtype), dtype)
 
     @property
     def scales(self) -> Mapping[str, int]:

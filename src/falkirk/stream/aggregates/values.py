@@ -19,6 +19,7 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.state.cells import as_decimal
+from falkirk.stream.aggregates.arguments import one_zero
 from falkirk.stream.aggregates.bound import Bound, Context, new, old
 
 
@@ -133,6 +134,9 @@ class BoundExtreme(BoundBest):
 
     def value(self) -> Sequence[pl.Expr]:
         return [self.argument()]
+
+    def argument(self, name: str = "x") -> pl.Expr:
+        return one_zero(super().argument(name), self.dtype)
 
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         if weight is not None:

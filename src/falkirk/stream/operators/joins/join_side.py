@@ -16,6 +16,7 @@ from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_
 from falkirk.state.entries import Numbers, Rows
 from falkirk.state.indexed import ORDER, Index
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.aggregates.arguments import one_zero
 from falkirk.stream.aggregates.bound import NEVER_ADDED
 from falkirk.stream.dataflow.batch import TS, WEIGHT, chosen, everywhere
 from falkirk.stream.dataflow.operator import Flowing, TaskContext, joined
@@ -37,13 +38,11 @@ class Side:
 
     def rows(self, batch: pl.DataFrame) -> pl.DataFrame:
         """The kept columns. Equal rows have equal bytes: −0.0 is 0.0, and all NaNs are the same."""
-        return pl.DataFrame([_canonical(batch[name]) for name in self.kept])
-
-
-def _canonical(column: pl.Series) -> pl.Series:
-    if not column.dtype.is_float():
-        return column
-    return (column + 0.0).fill_nan(float("nan")).cast(column.dtype)
+        rows = pl.DataFrame([batch[name] for name in self.kept])
+        floats = {name: dtype for name, dtype in rows.schema.items() if dtype.is_float()}
+        if not floats:
+            return rows
+        return rows.with_columns(one_zero(pl.col(c), d).fill_nan(float("nan")).alias(c) for c, d in floats.items())
 
 
 class Change(NamedTuple):

@@ -13,6 +13,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_key_type
 from falkirk.state.timed import Row, RowCoding
+from falkirk.stream.aggregates.arguments import one_zero
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.operators.loops.node import ZSet, add
 
@@ -55,7 +56,7 @@ def plain_rows(frame: pl.DataFrame) -> list[Row]:
 
 def _plain(column: pl.Series) -> list[object]:
     if column.dtype.is_float():
-        values = (column + 0.0).to_list()
+        values = column.to_frame("").select(one_zero(pl.col(""), column.dtype)).to_series().to_list()
         return [NAN if x != x else x for x in values] if column.is_nan().any() else values
     return (column.to_physical() if column.dtype.is_temporal() else column).to_list()
 
