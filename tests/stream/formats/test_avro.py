@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import fastavro
 import polars as pl
@@ -21,7 +22,8 @@ from tests.stream.formats.known import Known
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.stream.formats.avro import Avro
+from falkirk.stream.formats.avro import Avro, items
+from falkirk.stream.formats.avro.cursor import Cursor
 from falkirk.stream.formats.spoken import format_of
 from falkirk.testing.memory import MemoryApp
 
@@ -169,6 +171,46 @@ def test_what_a_record_becomes_depends_on_its_bytes_alone(data: st.DataObject) -
     together = form.decode(values)
     assert together.bad == [(i, each.bad[0][1]) for i, each in enumerate(alone) if each.bad]
     assert together.frame.equals(pl.concat([each.frame for each in alone]))
+
+
+@EXAMPLES
+@given(st.data())
+def test_items_that_are_found_by_a_walk_are_the_same(data: st.DataObject) -> None:
+    """As they are in a few long lists. Read or passed over, good or not."""
+    schema, rows = data.draw(schemas())
+    values = [bytearray(datum(schema, row)) for row in data.draw(st.lists(rows, min_size=1, max_size=4))]
+    if data.draw(st.booleans()):
+        value = data.draw(st.sampled_from(values))
+        at = data.draw(st.integers(0, len(value)))
+        value[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
+    for form in (Avro(schema), Avro(schema).project(["f0"])):
+        found = form.decode([bytes(value) for value in values])
+        with patch.multiple(items, FEW=1000, MANY=-1):
+            walked = form.decode([bytes(value) for value in values])
+        assert walked.bad == found.bad
+        assert walked.frame.equals(found.frame)
+
+
+def test_a_long_list_is_read_in_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = {
+        "type": "record",
+        "name": "P",
+        "fields": [{"name": "x", "type": "double"}, {"name": "y", "type": "string"}],
+    }
+    schema, calls = record(a={"type": "array", "items": point}), list[int]()
+    longs = Cursor.longs
+
+    def counted(cursor: Cursor, rows: Any, where: str) -> Any:
+        calls.append(len(rows))
+        return longs(cursor, rows, where)
+
+    monkeypatch.setattr(Cursor, "longs", counted)
+    points = [{"x": 0.5, "y": str(n)} for n in range(10_000)]
+    values = [datum(schema, {"a": points}), datum(schema, {"a": points[:1]})]
+    decoded = Avro(schema).decode([*values, values[0][:-2]])
+    assert decoded.frame["a"].to_list() == [points, points[:1]]
+    assert decoded.bad == [(2, "field 'a[].y': ends too early")]
+    assert len(calls) < 100
 
 
 def test_a_short_datum_takes_nothing_from_the_next() -> None:

@@ -9,6 +9,7 @@ one that is bad is set aside, with the first reason found, while the others go o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,12 @@ class Cursor:
                 self.bad[row] = f"field {where!r}: {said}" if where else said
         failed = rows[wrong]
         self.pos[failed] = self.end[failed]
+
+    def within(self, starts: Ints, ends: Ints) -> Cursor:
+        """One over parts of these datums, as if they were datums."""
+        inner = copy(self)
+        inner.pos, inner.end, inner.all, inner.bad = starts.copy(), ends, np.arange(len(starts)), {}
+        return inner
 
     def finish(self) -> None:
         """All is read: what is left over of a datum is none of it."""

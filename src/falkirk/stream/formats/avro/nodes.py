@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from falkirk.stream.formats.avro.cursor import Cursor, Ints, Rows
+from falkirk.stream.formats.avro.walk import Lost, Walk
 from falkirk.stream.formats.types import type_name
 
 
@@ -31,6 +31,10 @@ class Node(ABC):
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         """Pass over it."""
         self.read(cursor, rows)
+
+    @abstractmethod
+    def past(self, walk: Walk) -> None:
+        """Pass over the next value of one datum. Raises Lost for one that is bad: `read` says why."""
 
 
 @dataclass
@@ -58,6 +62,9 @@ class Number(Node):
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         cursor.longs(rows, self.where)
 
+    def past(self, walk: Walk) -> None:
+        walk.long()
+
 
 @dataclass
 class Float(Node):
@@ -75,6 +82,9 @@ class Float(Node):
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         cursor.fixed(rows, self.least, self.where)
 
+    def past(self, walk: Walk) -> None:
+        walk.bytes(self.least)
+
 
 @dataclass
 class Boolean(Node):
@@ -88,6 +98,10 @@ class Boolean(Node):
         if (byte > 1).any():
             cursor.fail(rows, byte > 1, self.where, lambda i: f"{byte[i]} is not a boolean")
         return pl.Series(byte == 1)
+
+    def past(self, walk: Walk) -> None:
+        if walk.bytes(1)[0] > 1:
+            raise Lost
 
 
 @dataclass
@@ -111,6 +125,9 @@ class Bytes(Node):
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         cursor.spans(rows, self.where, self.size)
+
+    def past(self, walk: Walk) -> None:
+        walk.bytes(walk.long() if self.size is None else self.size)
 
 
 @dataclass
@@ -141,6 +158,9 @@ class Symbol(Node):
     def _numbers(self, cursor: Cursor, rows: Rows) -> Ints:
         return _one_of(cursor, rows, self.where, "symbol", len(self.symbols))
 
+    def past(self, walk: Walk) -> None:
+        walk.number(len(self.symbols))
+
 
 @dataclass
 class Nothing(Node):
@@ -153,6 +173,9 @@ class Nothing(Node):
         return _nulls(self.dtype, rows)
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
+        """Nothing is there."""
+
+    def past(self, walk: Walk) -> None:
         """Nothing is there."""
 
 
@@ -176,6 +199,9 @@ class Refused(Node):
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
         self.before.skip(cursor, rows)
+
+    def past(self, walk: Walk) -> None:
+        self.before.past(walk)
 
 
 @dataclass
@@ -207,6 +233,9 @@ class Union(Node):
 
     def _numbers(self, cursor: Cursor, rows: Rows) -> Ints:
         return _one_of(cursor, rows, self.where, "branch", len(self.branches))
+
+    def past(self, walk: Walk) -> None:
+        self.branches[walk.number(len(self.branches))].past(walk)
 
 
 @dataclass
@@ -241,61 +270,9 @@ class Record(Node):
         for _, node in self.fields:
             node.skip(cursor, rows)
 
-
-BYTELESS = 4_096
-"""Items of no bytes, nulls for one, that a block may have: nothing else bounds what a few bytes may claim."""
-
-
-@dataclass
-class Items(Node):
-    """An array, or a map: then an item is a key and a value. They come in blocks, the last of which is empty."""
-
-    where: str
-    item: Node
-    least = 1
-
-    def read(self, cursor: Cursor, rows: Rows) -> pl.Series:
-        owners, parts = [], []
-        for active, counts in self._blocks(cursor, rows):
-            for k in range(int(counts.max(initial=0))):
-                left = active[counts > k]
-                parts.append(self.item.read(cursor, rows[left]))
-                owners.append(left)
-        if not parts:
-            empty = self.item.read(cursor, rows[:0])
-            return pl.Series([[]], dtype=pl.List(empty.dtype)).new_from_index(0, len(rows))
-        items, owner = pl.concat(parts), np.concatenate(owners)
-        order = np.argsort(owner, kind="stable")
-        lists = (
-            pl.DataFrame({"owner": owner[order], "": items.gather(order)})
-            .group_by("owner", maintain_order=True)
-            .agg("")
-        )
-        places = np.full(len(rows), lists.height)
-        places[lists["owner"].to_numpy()] = np.arange(lists.height)
-        return pl.concat([lists[""], pl.Series("", [[]], dtype=lists[""].dtype)]).gather(places)
-
-    def skip(self, cursor: Cursor, rows: Rows) -> None:
-        for active, counts in self._blocks(cursor, rows):
-            for k in range(int(counts.max(initial=0))):
-                self.item.skip(cursor, rows[active[counts > k]])
-
-    def _blocks(self, cursor: Cursor, rows: Rows) -> Any:
-        """Of each block, by its number: which of `rows` have it, and how many items are in it."""
-        active = np.arange(len(rows))
-        while active.size:
-            counts = cursor.longs(rows[active], self.where)
-            sized = active[counts < 0]
-            # The size of such a block is for who wants none of it: it says nothing that its items do not.
-            cursor.longs(rows[sized], self.where)
-            counts = np.abs(counts)
-            left = cursor.end[rows[active]] - cursor.pos[rows[active]]
-            most = left // self.item.least if self.item.least else BYTELESS
-            wrong = (counts < 0) | (counts > most)
-            cursor.fail(rows[active], wrong, self.where, "more items than there are bytes")
-            counts[wrong] = 0
-            active, counts = active[counts > 0], counts[counts > 0]
-            yield active, counts
+    def past(self, walk: Walk) -> None:
+        for _, node in self.fields:
+            node.past(walk)
 
 
 def _nulls(dtype: pl.DataType, rows: Rows) -> pl.Series:

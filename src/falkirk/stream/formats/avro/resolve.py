@@ -21,6 +21,7 @@ from typing import Any
 import polars as pl
 
 from falkirk.stream.formats.avro import nodes
+from falkirk.stream.formats.avro.items import Items
 from falkirk.stream.formats.avro.nodes import Node
 from falkirk.stream.formats.avro.schemas import (
     MILLIS,
@@ -189,13 +190,13 @@ class _Resolver:
             raise _unfit(where, writer, wanted)
         item = wanted.item if wanted else None
         if not is_map:
-            return nodes.Items(where, self.node(writer["items"], item, f"{where}[]"))
+            return Items(where, self.node(writer["items"], item, f"{where}[]"))
         value = item.fields["value"].wanted if item else None
         pair = [
             ("key" if item else None, nodes.Bytes(f"{where}.key", pl.String())),
             ("value" if item else None, self.node(writer["values"], value, f"{where}.value")),
         ]
-        return nodes.Items(where, nodes.Record(pair, {}, list(pair_wanted(value).fields) if value else []))
+        return Items(where, nodes.Record(pair, {}, list(pair_wanted(value).fields) if value else []))
 
     def _bytes(self, writer: Any, wanted: Wanted | None, where: str) -> Node:
         size = writer["size"] if kind_of(writer) == "fixed" else None
