@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from typing import Any
 
 import polars as pl
 import pytest
@@ -279,3 +280,19 @@ def test_what_is_certainly_bad_the_reader_refuses_when_it_is_alone(value: bytes)
     schema = FORMAT.schema
     assert schema is not None
     assert (reasons.certain(value, schema) is None) or FORMAT.decode([value]).bad
+
+
+@pytest.mark.parametrize("bad", [b"{'a': 1}", b'{"a":NaN}', b'{"a":1,"s":"\xff"}', b'{"a":1', b"[1]", b'{"a":"x"}'])
+def test_a_topic_of_bad_records_is_not_read_record_by_record(monkeypatch: pytest.MonkeyPatch, bad: bytes) -> None:
+    """A read takes as long as a judgement of ten records."""
+    read, sizes = pl.read_ndjson, list[int]()
+
+    def counted(lines: bytes, **given: Any) -> pl.DataFrame:
+        sizes.append(len(lines))
+        return read(lines, **given)
+
+    monkeypatch.setattr(pl, "read_ndjson", counted)
+    decoded = FORMAT.decode([bad] * 2000 + [b'{"a":1}'])
+    assert [i for i, _ in decoded.bad] == [*range(2000)]
+    assert decoded.frame["a"].to_list() == [1]
+    assert len(sizes) < 100

@@ -43,9 +43,22 @@ def certain(value: bytes | None, schema: Mapping[str, pl.DataType]) -> str | Non
         return f"not a JSON object: {shown(text.decode('utf-8', 'backslashreplace'))}"
     try:
         document = parsed(value)
-    except ValueError:
-        return None
+    except ValueError as error:
+        return _malformed(value, error)
     return mismatch(document, schema)
+
+
+def _malformed(value: bytes, error: ValueError) -> str | None:
+    """Why a record is not JSON, if both parsers say so: what is malformed, no reader takes. Of depth and of the size of
+    numbers each has its own view."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | _NoNumber) and not isinstance(
+        error, orjson.JSONDecodeError
+    ):
+        try:
+            orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return not_json(value, "")
+    return None
 
 
 def not_json(value: bytes, otherwise: str) -> str:
@@ -170,5 +183,12 @@ def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(reversed(pairs))
 
 
+class _NoNumber(ValueError):
+    """NaN or infinity."""
+
+
+_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError, _NoNumber)
+
+
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise _NoNumber(f"{name} is not JSON")
