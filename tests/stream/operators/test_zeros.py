@@ -35,6 +35,19 @@ def test_aggregates_of_zeros_are_the_same_however_they_come(regime: Any, changes
     assert seen == {"{1: {'k': 1, 'low': 0.0, 'high': 0.0, 'first': 0.0, 'last': 1, 'all': [0.0, 0.0]}}"}
 
 
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.Batch()])
+def test_a_group_of_zeros_has_one_key(regime: Any) -> None:
+    flow = fk.Flow("f", regime=regime)
+    rows = flow.source("in", value=fk.Json({"x": fk.Float64}))
+    rows.group_by("x", id="g").agg(n=fk.len()).sink("out", key="x", value=fk.Json())
+    seen = {
+        str(fk.testing.run(flow, {"in": sent(*values)}, step_rows=step).sinks["out"].table)
+        for values in itertools.permutations([*ZEROS, b"-0.0"])
+        for step in (1, 3)
+    }
+    assert seen == {"{0.0: {'x': 0.0, 'n': 3}}"}
+
+
 @pytest.mark.parametrize(("came", "gone"), itertools.permutations(ZEROS))
 def test_a_joined_row_is_taken_back_by_its_equal(came: bytes, gone: bytes) -> None:
     flow = fk.Flow("f")

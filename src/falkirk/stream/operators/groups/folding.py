@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.errors import UserCodeError
+from falkirk.stream.aggregates.arguments import one_zero
 from falkirk.stream.aggregates.bound import Bound, GroupError, new, old
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, selected
 from falkirk.stream.dataflow.operator import Operator
@@ -48,7 +49,8 @@ class Folding:
         """One row per group: its columns, the partials, and the greatest timestamp."""
         if self.weighted and not self.folds:
             frame = _one_by_one(frame)
-        return frame.group_by(self.columns, maintain_order=True).agg(self.folded)
+        by = [one_zero(pl.col(c), frame.schema[c]).alias(c) if frame.schema[c].is_float() else c for c in self.columns]
+        return frame.group_by(by, maintain_order=True).agg(self.folded)
 
     def merged(self, frame: pl.DataFrame) -> pl.DataFrame:
         """New states from partials and the states before. Raises GroupError."""
