@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
 )
 from tests.bad_input.commands import Going, Screen, screen
 from tests.reading import read_topics
-from tests.soak.oracle import GroupBy
-from tests.soak.seen import HEADER, Seen, Tp, parse_mark
+from tests.soak.check.oracle import GroupBy
+from tests.soak.check.seen import HEADER, Seen, Tp, parse_mark
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics

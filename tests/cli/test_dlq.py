@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Message, Producer
 from tests.bad_input.stand import Stand
-from tests.cli.test_peek import BEGIN, DAY
+from tests.cli.show.test_peek import BEGIN, DAY
 from tests.reading import read_topics
 
 import falkirk as fk

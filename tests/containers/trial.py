@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.containers.cluster import Containers
-from tests.soak import specs
+from tests.soak.check import specs
 from tests.soak.consumers import PATIENT
 from tests.soak.load import Sent
 from tests.soak.reader import Status
@@ -80,7 +80,7 @@ class Trial:
         self._until(lambda: _answers(admin), "the broker to answer")
         admin.create_topics([NewTopic("bids", PARTITIONS, 1)])["bids"].result()
         self.topics = Topics(Cluster(self.brokers))
-        wanted = [self.brokers, "tests.soak.specs:mixed"]
+        wanted = [self.brokers, "tests.soak.check.specs:mixed"]
         self.reader = Helper("tests.soak.reader", wanted, Status, self.folder / "reader.log")
         stack.callback(self.reader.kill)
         wanted = [self.brokers, "bids", str(SEED), str(RATE)]

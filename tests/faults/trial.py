@@ -14,7 +14,7 @@ from types import FrameType
 
 import click
 from tests.faults.behind import FAULTS_A_KILL, Epochs, Streams
-from tests.soak.findings import Kind
+from tests.soak.check.findings import Kind
 from tests.soak.progress import Progress
 from tests.soak.soak import Config
 

@@ -6,7 +6,7 @@
     python -m tests.soak --kills 1000 --flow relational --brokers 3      an interval join, sessions, top-k and a loop
 
     load.py ──▶ bids ──▶ falkirk run ──▶ sinks, steps ──▶ reader.py (read_committed, its own process)
-                          ▲                                  └─ checker.py ── task.py ── oracle.py
+                          ▲                                  └─ check/: checker.py ── task.py ── oracle.py
                  soak.py kills it
 
 What the reader sees is right if and only if, for every task,

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from tests.soak.findings import Kind
+from tests.soak.check.findings import Kind
 from tests.soak.progress import Progress
 from tests.soak.schedule import Harm, is_kill
 from tests.soak.soak import Config, Soak

@@ -19,7 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.soak.seen import Tp
+from tests.soak.check.seen import Tp
 
 PATIENT = {
     "reconnect.backoff.ms": 20,

@@ -10,9 +10,9 @@ from urllib.request import Request, urlopen
 
 import orjson
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from tests.soak.oracle import UNREADABLE, Row
-from tests.soak.seen import Seen
-from tests.soak.spec import Entry
+from tests.soak.check.oracle import UNREADABLE, Row
+from tests.soak.check.seen import Seen
+from tests.soak.check.spec import Entry
 
 REGISTRY = os.environ.get("SOAK_REGISTRY", "http://127.0.0.1:1")
 """Where the registry is; the soak tells its processes."""

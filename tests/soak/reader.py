@@ -21,12 +21,12 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, TopicPartition
-from tests.soak.checker import Checker
+from tests.soak.check.checker import Checker
+from tests.soak.check.findings import Kind
+from tests.soak.check.seen import Seen, Tp, parts
+from tests.soak.check.spec import Spec
+from tests.soak.check.task import Settled
 from tests.soak.consumers import Ahead, Asked, Cluster
-from tests.soak.findings import Kind
-from tests.soak.seen import Seen, Tp, parts
-from tests.soak.spec import Spec
-from tests.soak.task import Settled
 
 REPORT_S = 0.25
 BARRIER_S = 1.0

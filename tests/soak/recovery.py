@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.soak.task import Settled
+from tests.soak.check.task import Settled
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.soak import specs
-from tests.soak.findings import Findings, Kind
+from tests.soak.check import specs
+from tests.soak.check.findings import Findings, Kind
 from tests.soak.freeze import Freezer
 from tests.soak.load import KEYS, Sent
 from tests.soak.progress import Progress
@@ -118,7 +118,7 @@ class Soak:
         )
         run = self.run = Run(target, self._options(place), config.workers, config.session_s, folder)
         logs = config.folder / "logs"
-        spec = f"tests.soak.specs:{config.flow}"
+        spec = f"tests.soak.check.specs:{config.flow}"
         self.reader = Helper("tests.soak.reader", [place.own, spec, place.source], Status, logs / "reader.log")
         wanted = [config.seed, config.rate, *_load_of(config.flow)]
         self.load = Helper("tests.soak.load", [place.source, "bids", *map(str, wanted)], Sent, logs / "load.log")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.reading import read_topics
+from tests.soak.check.murmur import partition_of
 from tests.soak.load import bids
-from tests.soak.murmur import partition_of
 
 ROOT = Path(__file__).parents[2]
 COUNT = 12_000

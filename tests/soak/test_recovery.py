@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tests.soak.check.task import Settled
 from tests.soak.recovery import Recoveries
 from tests.soak.schedule import MIX, SEVERAL, Harm, schedule
-from tests.soak.task import Settled
 
 
 def step(task: str, clock: float, arrival: float, nonce: str = "a", records: int = 1) -> Settled:

@@ -19,7 +19,7 @@ import polars as pl
 import psutil
 from tests.epochs.harm import TARGETS as FOUND
 from tests.postgres import Server
-from tests.soak.murmur import partition_of
+from tests.soak.check.murmur import partition_of
 from tests.soak.system import signal_to
 from tests.travel.oracle import Pair, Usual, airports, allowed, legs, routes, usual
 from tests.travel.stand import Clients, Travel, settle, until

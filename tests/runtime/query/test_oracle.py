@@ -23,7 +23,7 @@ import orjson
 import pytest
 from tests.bad_input.stand import KEYS, Stand
 from tests.runtime.query.asking import ask
-from tests.soak.seen import parse_mark
+from tests.soak.check.seen import parse_mark
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from tests.soak.oracle import Arrived, Due, Emits, Oracle, Row
+from tests.soak.check.oracle import Arrived, Due, Emits, Oracle, Row
 
 LATE_MS = 90
 GAP_MS = 200

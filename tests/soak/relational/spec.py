@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.soak.oracle import Oracle
+from tests.soak.check.oracle import Oracle
+from tests.soak.check.seen import Seen, rows_of_batch
+from tests.soak.check.spec import Entry, Output, Spec, Stage
 from tests.soak.relational.oracle import HIGH, Best, Last, Links, Near, OnTime, Pairs, Sent, Sessions
 from tests.soak.relational.tables import BestTable, NearTable, paired, visits
-from tests.soak.seen import Seen, rows_of_batch
-from tests.soak.spec import Entry, Output, Spec, Stage
 
 APP = "soak-relational"
 TIME, WEIGHT = "__falkirk_ts", "__falkirk_weight"

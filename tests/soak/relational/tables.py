@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 import orjson
 import pyarrow as pa
-from tests.soak.oracle import Row
+from tests.soak.check.oracle import Row
+from tests.soak.check.seen import Tp
 from tests.soak.relational.oracle import BEGINNING, GAP_MS, HIGH, LATE_MS, LOWER_MS, NODES, TOP, UPPER_MS
-from tests.soak.seen import Tp
 
 AT_ONCE = 50_000
 """Rows that wait in Python for DuckDB."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from tests.soak.findings import Findings, Kind
+from tests.soak.check.findings import Findings, Kind
+from tests.soak.check.seen import Seen, Tp
 from tests.soak.relational import watched
 from tests.soak.relational.watched import World, check, world
-from tests.soak.seen import Seen, Tp
 
 from falkirk.stream.dataflow.batch import WEIGHT, Batch
 from falkirk.stream.operators.groups.top_k import TopKRunner

@@ -9,12 +9,12 @@ from functools import cache
 from itertools import islice
 from types import MappingProxyType
 
-from tests.soak.checker import Checker
-from tests.soak.findings import Findings
+from tests.soak.check.checker import Checker
+from tests.soak.check.findings import Findings
+from tests.soak.check.seen import Seen, Tp, parts
 from tests.soak.load import ASTRAY_MS, bids, dated
 from tests.soak.relational.flow import relational as flow
 from tests.soak.relational.spec import relational as spec
-from tests.soak.seen import Seen, Tp, parts
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.testing.app import App

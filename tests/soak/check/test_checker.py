@@ -7,10 +7,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.soak.checker import Checker, Source
-from tests.soak.findings import Findings, Kind
-from tests.soak.seen import Seen, Tp
-from tests.soak.world import SPOILS, Spoil, World, make
+from tests.soak.check.checker import Checker, Source
+from tests.soak.check.findings import Findings, Kind
+from tests.soak.check.seen import Seen, Tp
+from tests.soak.check.world import SPOILS, Spoil, World, make
 
 
 def check(world: World, rng: random.Random, *, chatty: bool = True) -> Findings:

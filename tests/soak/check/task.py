@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.soak.findings import Findings, Kind
-from tests.soak.oracle import Arrived, Due
-from tests.soak.seen import NameSeen, Seen, StepSeen, Tp
-from tests.soak.spec import Output, Stage
+from tests.soak.check.findings import Findings, Kind
+from tests.soak.check.oracle import Arrived, Due
+from tests.soak.check.seen import NameSeen, Seen, StepSeen, Tp
+from tests.soak.check.spec import Output, Stage
 
 
 class Settled(NamedTuple):

@@ -7,9 +7,9 @@ import random
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.soak.findings import Findings, Kind
+from tests.soak.check.findings import Findings, Kind
+from tests.soak.check.world import SPOILS, Spoil, World, make
 from tests.soak.reader import Reader
-from tests.soak.world import SPOILS, Spoil, World, make
 
 pytestmark = pytest.mark.kafka
 

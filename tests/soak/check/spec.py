@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
-from tests.soak.murmur import partition_of
-from tests.soak.oracle import Oracle, Row, Whole
-from tests.soak.seen import Seen
+from tests.soak.check.murmur import partition_of
+from tests.soak.check.oracle import Oracle, Row, Whole
+from tests.soak.check.seen import Seen
 
 
 class Entry(NamedTuple):
@@ -27,7 +27,7 @@ Place = Callable[[bytes, int], int]
 def json_entry(seen: Seen) -> Iterable[Entry]:
     """A record of a sink in JSON; None as its value is a tombstone.
 
-    >>> from tests.soak.seen import Tp
+    >>> from tests.soak.check.seen import Tp
     >>> json_entry(Seen(Tp("stats", 0), 5, b"7", b'{"n":1}', timestamp=9))
     [Entry(key=b'7', value={'n': 1}, timestamp=9)]
     """

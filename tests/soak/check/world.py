@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import orjson
-from tests.soak.findings import Kind
-from tests.soak.murmur import partition_of
-from tests.soak.oracle import Arrived, Exchange, GroupBy, Oracle, Row, Together, group_by
-from tests.soak.seen import Seen, Tp
-from tests.soak.spec import Entry, Output, Spec, Stage
+from tests.soak.check.findings import Kind
+from tests.soak.check.murmur import partition_of
+from tests.soak.check.oracle import Arrived, Exchange, GroupBy, Oracle, Row, Together, group_by
+from tests.soak.check.seen import Seen, Tp
+from tests.soak.check.spec import Entry, Output, Spec, Stage
 
 STEPS = "falkirk.world.steps"
 COLUMNS = ("id", "auction", "bidder", "price")

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from tests.soak.seen import Tp
+from tests.soak.check.seen import Tp
 
 Row = dict[str, Any]
 UNREADABLE = "unreadable"

@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from tests.soak.findings import Findings, Kind
-from tests.soak.oracle import Arrived, Whole, differs
-from tests.soak.seen import NameSeen, Seen, StepSeen, Tp, parse_mark, parse_task_record
-from tests.soak.spec import Output, Spec
-from tests.soak.task import Inputs, Settled, TaskCheck
+from tests.soak.check.findings import Findings, Kind
+from tests.soak.check.oracle import Arrived, Whole, differs
+from tests.soak.check.seen import NameSeen, Seen, StepSeen, Tp, parse_mark, parse_task_record
+from tests.soak.check.spec import Output, Spec
+from tests.soak.check.task import Inputs, Settled, TaskCheck
 
 IN_FLIGHT = 1_000
 """Records that the generator's client may have sent to one partition and not seen acknowledged, at most."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tests.soak.check.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
+from tests.soak.check.seen import Seen, rows_of_batch
+from tests.soak.check.spec import Entry, Output, Spec, Stage
 from tests.soak.daily import avro_entry, letter_entry, parse
-from tests.soak.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
 from tests.soak.relational import spec as incremental
-from tests.soak.seen import Seen, rows_of_batch
-from tests.soak.spec import Entry, Output, Spec, Stage
 
 COLUMNS = ("bidder", "price")
 """What of a bid the stage behind the edge reads: no more is sent there."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from tests.cli.test_peek import FLOW, Peeking
+from tests.cli.show.test_peek import FLOW, Peeking
 from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.epochs import Opened, OutputEnds, encode
