@@ -61,11 +61,9 @@ class Sending:
                     yield self._parcels(end, pile)
 
     def records(self, sink: op.Operator, run: StepRun, batch: Batch) -> pl.DataFrame:
-        """Rows that have reached a sink, as its records, as far as its topic accepts them. Raises UserCodeError."""
+        """Rows that have reached a sink, as its records, as far as its format and topic accept them. Raises UserCodeError."""
         assert isinstance(sink, op.Sink)
-        records = written(sink, batch)
-        if (accepts := self.accepts.get(sink.topic)) is not None:
-            records, _ = accepted(sink, accepts, run, batch, records)
+        records, _ = accepted(sink, self.accepts.get(sink.topic), run, batch, written(sink, batch))
         partitions = partitions_of(sink.key, records, self.result_partitions)
         return self._results(self.wiring.sinks.index(sink), partitions, records)
 

@@ -269,8 +269,8 @@ class Stream(Combining[RowT_co]):
         writes each change as a row with the column `weight`. See docs/operators/changes.md.
 
         If `topic` is a list, `topic_by` is the column with the topic name of each row. Each topic is then a separate
-        sink with the topic's name. `on_error` applies to rows whose topic is not in the list, and to rows that a topic
-        does not accept.
+        sink with the topic's name. `on_error` applies to rows whose topic is not in the list, and to rows that the format
+        or the topic does not accept.
 
         Falkirk rejects a flow if this sink's output returns to the sink, because its rows would circulate forever.
         `feedback=True` allows it. The flow must then make sure that fewer and fewer rows come back. Raises

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from falkirk.stream.operators.sinks.sink_changes import SinkChanges, check_once,
 KEYLESS = (
     "leave such rows out, or key the sink by other columns; to continue without such rows: on_error=fk.DeadLetter()"
 )
+UNFIT = "to continue without such rows: on_error=fk.DeadLetter()"
 DATED = "raise the topic's setting, or leave such rows out; to continue without such rows: on_error=fk.DeadLetter()"
 
 
@@ -90,9 +92,11 @@ class Written(NamedTuple):
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps: pl.Series
+    misfits: Mapping[int, Misfit] = MappingProxyType({})
+    """Why some of the rows do not fit the sink's format: their values are null."""
 
     def filter(self, mask: Sequence[bool]) -> Written:
-        """The records where the mask is true."""
+        """The records where the mask is true, which leaves out all misfits."""
         keys, values = (list(compress(column, mask)) for column in (self.keys, self.values))
         return Written(keys, values, self.timestamps.filter(pl.Series(mask, dtype=pl.Boolean)))
 
@@ -100,24 +104,23 @@ class Written(NamedTuple):
 def written(sink: Sink, batch: Batch) -> Written:
     """Append-only rows: one record per row."""
     keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
-    return Written(keys, values_of(sink, batch.rows), batch.meta[TS])
+    values, misfits = encoded(sink.value, batch.rows)
+    return Written(keys, values, batch.meta[TS], misfits)
 
 
-def values_of(sink: Sink, rows: pl.DataFrame) -> Sequence[bytes | None]:
-    """The value of each row. Raises DefinitionError with the sink and the first row that does not fit its format."""
+def encoded(value: Format, rows: pl.DataFrame) -> tuple[Sequence[bytes | None], dict[int, Misfit]]:
+    """The value of each row, and why some rows do not fit the format: then halves are tried, and their halves, down to single
+    rows."""
     try:
-        return sink.value.encode(rows)
+        return value.encode(rows), {}
     except DefinitionError as error:
-        first, beyond = 0, rows.height
-        while beyond - first > 1:
-            middle = (first + beyond) // 2
-            try:
-                sink.value.encode(rows[first:middle])
-                first = middle
-            except DefinitionError:
-                beyond = middle
-        row = f", row {str(rows.row(first, named=True))[:200]}" if rows.height else ""
-        raise DefinitionError(error.what, where=f"{sink.where}{row}", hint=error.hint) from error
+        if rows.height == 1:
+            return [None], {0: Misfit(error.what, "; ".join(filter(None, [error.hint, UNFIT])))}
+        if not rows.height:
+            raise
+    half = rows.height // 2
+    (first, misfits), (second, others) = encoded(value, rows[:half]), encoded(value, rows[half:])
+    return [*first, *second], misfits | {half + i: why for i, why in others.items()}
 
 
 def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
@@ -140,15 +143,18 @@ def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[
 
 
 def accepted(
-    sink: Sink, accepts: Accepts, run: StepRun, batch: Batch, records: Written
+    sink: Sink, accepts: Accepts | None, run: StepRun, batch: Batch, records: Written
 ) -> tuple[Written, list[bool] | None]:
-    """The records of a batch that the sink's topic accepts, and a mask of their rows (None: all rows). The other rows fail.
-    Raises UserCodeError if the app must stop."""
+    """The records of a batch that fit the sink's format, and that its topic accepts (None: any), and a mask of their rows
+    (None: all rows). The other rows fail. Raises UserCodeError if the app must stop."""
+    if accepts is None and not records.misfits:
+        return records, None
     times, latest = records.timestamps, run.step.clock + AHEAD
     if len(times) and times.max() > latest:  # type: ignore[operator]  # to clip costs more than to look
         records = records._replace(timestamps=times.clip(upper_bound=latest))
     catching = Catching(sink, run, batch)
-    bad = refused(sink.topic, accepts, records, run.step.clock)
+    bad = {} if accepts is None else refused(sink.topic, accepts, records, run.step.clock)
+    bad |= records.misfits
     for i, why in sorted(bad.items()):
         catching.row(i, why)
     catching.close(len(batch))
@@ -199,13 +205,15 @@ class SinkRunner(Runner):
                 keys, hashes = list(compress(keys, wanted.to_list())), hashes[wanted.to_numpy()]
         if keys is None:
             keys = key.encode(rows)
-        values: Sequence[bytes | None] = values_of(self.sink, rows if here.all() else rows.filter(here))
+        values, misfits = encoded(self.sink.value, rows if here.all() else rows.filter(here))
         if not here.all():
             # A removed row is all nulls. Some formats cannot encode it.
             left = iter(values)
             values = [next(left) if alive else None for alive in here.to_list()]
+            numbers = here.arg_true()
+            misfits = {numbers[i]: why for i, why in misfits.items()}
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
-        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times), places)
+        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times, misfits), places)
 
     def _log(self, run: StepRun, batch: Batch) -> None:
         """Each change as a record."""
@@ -214,7 +222,8 @@ class SinkRunner(Runner):
             return
         key = self.sink.key
         keys = [None] * made.values.height if key is None else key.encode(made.keyed)
-        records = Written(keys, values_of(self.sink, made.values), made.times)
+        values, misfits = encoded(self.sink.value, made.values)
+        records = Written(keys, values, made.times, misfits)
         places = (np.arange(len(keys)) + run.step.clock) % self.partitions
         shown = Batch(made.keyed, made.times.to_frame())
         # Changes of one row must not go round: without a key, its rows only come.
@@ -227,9 +236,10 @@ class SinkRunner(Runner):
         shown, here, times = final_rows(batch, key.columns, self.sink.where)
         if not len(here):
             return
-        values = present(values_of(self.sink, shown), here)
+        values, misfits = encoded(self.sink.value, shown)
+        misfits = {i: why for i, why in misfits.items() if here[i]}
         keys = key.encode(shown)
-        records, places = Written(keys, values, times), np.zeros(len(keys), np.int64)
+        records, places = Written(keys, present(values, here), times, misfits), np.zeros(len(keys), np.int64)
         self._emit(run, Batch(shown, times.to_frame()), records, self._placed(keys, None, places))
 
     def _placed(
@@ -246,10 +256,10 @@ class SinkRunner(Runner):
         return places
 
     def _emit(self, run: StepRun, batch: Batch, records: Written, places: npt.NDArray[np.int64]) -> None:
-        """Emit a record for each row of the batch, except for records that the topic does not accept."""
-        if self.accepts is not None:
-            records, good = accepted(self.sink, self.accepts, run, batch, records)
-            places = places if good is None else places[good]
+        """Emit a record for each row of the batch, except for rows that do not fit the format or that the topic does not
+        accept."""
+        records, good = accepted(self.sink, self.accepts, run, batch, records)
+        places = places if good is None else places[good]
         if not len(records.keys):
             return
         run.emitted.append(
