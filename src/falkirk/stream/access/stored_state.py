@@ -185,7 +185,7 @@ def table_of(plan: Plan, name: str) -> Table:
         number=stage.tables[name, table],
         keys=operator.state_keys(table),
         values=tables[table],
-        parts=operator.keeps_result,
+        parts=operator.keeps_parts and table == operator.main_table,
         indexed=operator.indexed,
         ordered=operator.ordered,
         earlier=_earlier(stage.state_schema, name),

@@ -150,6 +150,8 @@ class Operator(ABC):
     """Whether its rows are the failures of its input."""
     timed: ClassVar[bool] = False
     """Whether it can run without input, because time has passed."""
+    keeps_parts: ClassVar[bool] = False
+    """Whether the values of its main table are parts of aggregates, `name.part`."""
     keeps_result: ClassVar[bool] = False
     """Whether its result is in its state, so that earlier and current results can be compared. (`ResultRunner`)"""
     reruns: ClassVar[bool] = False

@@ -44,6 +44,7 @@ class Group(Operator):
 
     kind: ClassVar[str] = "group_by"
     stateful: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
     keeps_result: ClassVar[bool] = True
     main_table: ClassVar[str] = GROUPS
     columns: tuple[str, ...]

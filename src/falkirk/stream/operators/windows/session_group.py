@@ -37,6 +37,7 @@ class SessionGroup(Operator):
     kind: ClassVar[str] = "group_by"
     stateful: ClassVar[bool] = True
     timed: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
     main_table: ClassVar[str] = SESSIONS
     columns: tuple[str, ...]
     """Those of the group, without the session's."""
