@@ -11,7 +11,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partialmethod
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -32,6 +31,7 @@ from falkirk.connectors.spark.ranges import chunks
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, SourceError, UnreachableError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect import inputs
 from falkirk.stream.flow.load import load_flow
 
 pytestmark = pytest.mark.kafka
@@ -241,7 +241,7 @@ def test_status_says_how_far_the_app_is_in_each_cluster(ran: Trial) -> None:
 
 
 def test_status_says_what_it_can_while_the_other_cluster_is_away(ran: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Topics, "_offsets", partialmethod(Topics._offsets, timeout=1))
+    monkeypatch.setattr(inputs, "PATIENCE", 1.0)
     monkeypatch.setattr(ran, "sales", "127.0.0.1:1")
     code, out = ran.ask("status", ran.name, "--json")
     assert code == 0, out

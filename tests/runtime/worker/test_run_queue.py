@@ -112,7 +112,7 @@ def test_an_idle_turn_asks_no_task_and_a_row_concerns_its_own_task_alone(
 
         return property(note) if isinstance(was, property) else note
 
-    for name in ("rows", "bytes", "begun", "due_at", "opening", "advance", "joined", "positions", "close"):
+    for name in ("rows", "bytes", "begun", "due_at", "opening", "advance", "joined", "positions", "close_step"):
         monkeypatch.setattr(RunningTask, name, noted(name))
     for _ in range(20):
         one.turn()

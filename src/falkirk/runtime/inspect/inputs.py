@@ -23,6 +23,9 @@ from falkirk.errors import FalkirkError, SourceError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
 
+PATIENCE = 5.0
+"""Seconds until a cluster counts as silent."""
+
 
 class InputStatus(msgspec.Struct, frozen=True):
     """A task's position in one partition."""
@@ -64,7 +67,7 @@ def topics_now(layout: LayoutRecord, topics: Topics) -> TopicsNow:
     silent, here = list[str](), dict[str, TopicInfo]()
     for cluster, names in names_by_cluster(layout.topics).items():
         try:
-            here |= topics.describe(address(cluster, name) for name in names)
+            here |= topics.ask([address(cluster, name) for name in names], PATIENCE).result()
         except UnreachableError:
             if not cluster:
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,8 +19,10 @@ from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
-from falkirk.stream.stages.plan import Stage
 from falkirk.wording import counted
+
+if TYPE_CHECKING:  # `falkirk status` needs no Polars
+    from falkirk.stream.stages.plan import Stage
 
 FROM_SCRATCH = (
     "give the flow another name: it then starts from scratch, beside this one; or let this one start from scratch, with "

@@ -84,7 +84,7 @@ def default_id(*parts: str) -> str:
     >>> default_id("by", "user", "day"), default_id("<lambda>", "by", "user")
     ('by.user.day', 'lambda.by.user')
     >>> default_id("by", "user id"), default_id("by", "user_id")
-    ('by.user_id-3ca1ef31', 'by.user_id')
+    ('by.user_id-bca35fe5', 'by.user_id')
     """
     name = ".".join(parts).replace("<lambda>", "lambda")
     if _ID.fullmatch(name):

@@ -115,7 +115,7 @@ _WORDS: dict[int, Words] = {
 }
 
 
-PASSING = frozenset({
+TRANSIENT = frozenset({
     KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._WAIT_COORD, KafkaError._NODE_UPDATE,
     KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._DESTROY, KafkaError._DESTROY_BROKER, KafkaError._STATE,
@@ -142,11 +142,11 @@ def why(error: KafkaError) -> Why:
 
     >>> codes = KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER, KafkaError._MSG_TIMED_OUT, KafkaError.UNKNOWN
     >>> [why(KafkaError(code)).value for code in codes]
-    ['passing', 'passing', 'slow', 'refused']
+    ['transient', 'transient', 'slow', 'refused']
     """
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return Why.SLOW
-    return Why.TRANSIENT if error.retriable() or error.code() in PASSING else Why.REFUSED
+    return Why.TRANSIENT if error.retriable() or error.code() in TRANSIENT else Why.REFUSED
 
 
 def refused_in(error: KafkaError) -> str:
