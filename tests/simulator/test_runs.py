@@ -136,7 +136,7 @@ def test_tombstones_that_go_while_a_task_is_recovered(late: bool) -> None:
 
 
 def test_several_faults_at_random_points() -> None:
-    assert [broken for seed in range(400) if (broken := explore(seed))] == []
+    assert [broken for seed in range(200) if (broken := explore(seed))] == []
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def values(found: Any) -> Counter[tuple[Any, ...]]:
 
 
 @given(given=rows, cuts=st.lists(st.integers(1, 9), max_size=4), size=st.integers(1, 6), every=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_after_each_step_windows_are_what_sql_says_of_the_rows_so_far(
     given: Rows, cuts: list[int], size: int, every: int
 ) -> None:

@@ -220,7 +220,7 @@ def test_a_hostile_record_spoils_no_other(hostile: bytes | None) -> None:
     check_independence([b"{", hostile, b"}", b""])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(HOSTILE), max_size=12))
 def test_mixes_of_hostile_records(values: list[bytes | None]) -> None:
     check_independence(values)
