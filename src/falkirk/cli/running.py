@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -38,9 +38,8 @@ from falkirk.runtime.messages.requests import current_requests
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import clock
 from falkirk.runtime.observe.watch import Watch
+from falkirk.runtime.processes.companions import Companions
 from falkirk.runtime.processes.draining import Draining, Following
-from falkirk.runtime.processes.driver_child import DriverChild
-from falkirk.runtime.processes.gateway_child import GatewayChild
 from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.worker.outlets import publish_rest
 from falkirk.runtime.worker.work import work
@@ -182,34 +181,18 @@ def _supervise(
     )
     following = Following(lambda: end) if end is not None else None
     draining = Draining(app, settings, topics, lambda words: watch.tell(Line(words)))
-
-    driver: DriverChild | None = None
-    serving: GatewayChild | None = None
+    companions = Companions(app, target, settings, gateway, watch.tell, until_end=until_end)
 
     def finished() -> bool:
-        nonlocal driver, serving
         watch.turned()
-        if gateway is not None and serving is None and supervisor.working:
-            serving = GatewayChild(target, settings, gateway, watch.tell)
-            stack.enter_context(closing(serving))
-        if serving is not None:
-            serving.finished()
-        if app.batches and driver is None and (supervisor.working or not app.tasks):
-            driver = DriverChild(target, settings, watch.tell, until_end=until_end)
-            stack.enter_context(closing(driver))
-        driven = not app.batches or (driver is not None and driver.finished())
-        ended = following is not None and following.finished() and driven
+        companions.turn(working=supervisor.working or not app.tasks)
+        ended = following is not None and following.finished() and companions.driven
         return stop.is_set() or ended or draining.finished()
 
-    drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
-    place = f" on Spark at {settings.spark}" if there else ""
-    workers = f"{counted(settings.workers, 'worker')}{place}"
-    say(f"{app.name}: {counted(len(app.tasks), 'task')}, {workers}{drives}, pid {os.getpid()}")
+    _say_begin(app, settings, there=there)
     say_where(app, watch)
     watch.start()
-    with ExitStack() as stack:  # the error is printed last
-        stack.enter_context(closing(watch))
-        stack.enter_context(closing(draining))
+    with closing(watch), closing(draining), closing(companions):  # the error is printed last
         if app.tasks:
             supervisor.run(finished, watch.tell)
         else:
@@ -219,14 +202,25 @@ def _supervise(
     if end is not None and following is not None and following.finished() and app.tasks:
         publish_rest(app, settings.cluster(), settings.databases)
         _check_parts(app, settings)
-        records, took = counted(end.progress()[1], "input record"), clock(watch.board.seconds)
-        if settings.beside:
-            again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
-            say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "
-                f"start its new version: falkirk run {target} {again}")  # fmt: skip
-        else:
-            # Those of earlier runs are among them, which a run that reads none has too.
-            say(f"{app.name}: everything is processed: {records} in the sources; this run took {took}")
+        _say_end(app, target, settings, end.progress()[1], watch.board.seconds)
+
+
+def _say_begin(app: App, settings: Settings, *, there: bool) -> None:
+    drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
+    place = f" on Spark at {settings.spark}" if there else ""
+    workers = f"{counted(settings.workers, 'worker')}{place}"
+    say(f"{app.name}: {counted(len(app.tasks), 'task')}, {workers}{drives}, pid {os.getpid()}")
+
+
+def _say_end(app: App, target: str, settings: Settings, read: int, seconds: float) -> None:
+    records, took = counted(read, "input record"), clock(seconds)
+    if settings.beside:
+        again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
+        say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "
+            f"start its new version: falkirk run {target} {again}")  # fmt: skip
+    else:
+        # Those of earlier runs are among them, which a run that reads none has too.
+        say(f"{app.name}: everything is processed: {records} in the sources; this run took {took}")
 
 
 def _check_parts(app: App, settings: Settings) -> None:
