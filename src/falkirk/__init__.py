@@ -5,6 +5,28 @@
 >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
 >>> stats = bids.filter(fk.col("price") > 100).group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
 >>> stats.sink("auction-stats", key="auction", value=fk.Json())
+
+Layers, each of which imports only those below it:
+    testing/            tests of flows without Kafka, and the simulator that tests the step protocol
+    cli/                the command line
+    runtime/            an app at work: its processes on hosts, and what people ask of it
+    connectors/         Kafka, Spark, and the systems that sinks write to
+    stream/             from the flow that a user defines to circuits that run its steps
+    checkpoint/         the step protocol, without I/O
+    state/              the state of one task: its database, and copies of versions
+
+Ways in:
+    __main__.py         `falkirk` on a command line, and `python -m falkirk`
+    _face.py            imports all that `import falkirk as fk` offers, when a name is first used
+    spark.py            `falkirk.spark`: topics as DataFrames of PySpark
+    pytest_plugin.py    fixtures of pytest: a real Kafka, and runs of a flow on it
+
+What any layer may use:
+    errors.py           the exceptions: what happened, where, what to do, and the exit code
+    blame.py            the line of the user's code that an error is about
+    durations.py        durations and sizes as people write them: "100ms", "64MiB"
+    cadence.py          when to log a wait that lasts
+    wording.py          numbers before nouns: "1 row", "2 rows"
 """
 
 from __future__ import annotations

@@ -7,6 +7,32 @@
 >>> result = fk.testing.run(flow, {"words": [{"word": "to"}, {"word": "be"}, {"word": "to"}]}, crash_at=[2])
 >>> result.sinks["counts"].table
 {'to': {'word': 'to', 'n': 2}, 'be': {'word': 'be', 'n': 1}}
+
+What users call:
+    running.py       `falkirk.testing.run`
+    app.py           App: a flow under test, one step after another
+    looking.py       what an App shows: its sinks, dead letters, state and calls
+    records.py       Sink: all that a sink has written
+    strategies.py    Hypothesis strategies for the inputs of a flow
+    registry.py      a schema registry in this process
+    real.py          the same on a real Kafka, for the fixture `falkirk_run`
+
+What an App is made of:
+    process.py       a worker process, and how it dies
+    dying.py         one step during which the worker is killed at each point
+    cluster.py       what outlives the worker: a simulated cluster, and a disk
+    edges.py         the worker's inputs, from that cluster
+    replays.py       recorded steps, run again
+    epochs.py        the epochs of batch parts
+    outlets.py       what sinks outside Kafka would write
+    dates.py         the clock of a test, and a warning of rows with a later date
+
+Without the protocol, for tests of operators:
+    memory.py        only the circuits of a flow, over topics that are lists
+    batch.py         an epoch, cut anywhere
+    backfill.py      a backfill, cut anywhere
+
+simulator/           the simulated world that tests the step protocol itself
 """
 
 from __future__ import annotations

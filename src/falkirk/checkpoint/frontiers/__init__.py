@@ -1,10 +1,10 @@
 """Logical times, frontiers and consistent rollback: seed 000, sections 2 to 4, as values and pure functions.
 
-    times         a time, and the order of the times of one domain
-    frontier      a downward-closed set of times: ∅, ↓{t, …}, ⊤
-    projections   φ(e): which times on an edge are fixed by a frontier of its sender
-    rollback      the greatest consistent frontiers after a failure (figure 6), and what is sent again
-    monitor       the frontiers below which nobody ever rolls back (section 4.2), kept up to date version by version
+    times.py          a time, and the order of the times of one domain
+    frontier.py       a downward-closed set of times: ∅, ↓{t, …}, ⊤
+    projections.py    φ(e): which times on an edge are fixed by a frontier of its sender
+    rollback.py       the greatest consistent frontiers after a failure (figure 6), what is sent again
+    monitor.py        the frontiers below which nobody rolls back (section 4.2), version by version
 
 Nothing here does I/O or knows Kafka: who persists a checkpoint says so, and who recovers asks.
 

@@ -1,8 +1,8 @@
 """What a recovery will take: from what is kept of each task, and from what earlier recoveries took.
 
-    rates       seconds of each part of a take-over, from the take-overs so far
-    plan        after a failure: who goes back to what, what is replayed, how long it takes
-    placement   when the next version is due, so that a recovery ends within a given time
+    rates.py        seconds of each part of a take-over, from the take-overs so far
+    plan.py         after a failure: who goes back to what, what is replayed, how long it takes
+    placement.py    when the next version is due, so that a recovery ends within a given time
 
 Nothing here does I/O or knows a clock: what is kept and what was measured is given.
 """

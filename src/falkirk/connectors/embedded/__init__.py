@@ -2,6 +2,7 @@
 
 EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
     ├── jars.py               the jars: downloaded once for each user, checked, then offline
+    ├── maven.py              one file from Maven Central, a mirror, or the user's own Maven repository
     ├── jvm.py                a fast start of the JVM, with its classes from an archive made once
     ├── settings.py           server.properties and log4j2.properties
     ├── recovery.py           after a crash: what must happen before the broker starts again

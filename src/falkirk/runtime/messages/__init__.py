@@ -4,6 +4,7 @@ protocol.py            supervisor and workers, over pipes
 events.py              news of worker processes, for those who show them
 reports.py             what processes report on the control topic
 parts.py               parts that have stopped by themselves
+ends.py                the error with which a run has ended, for those who ask later
 requests.py            pause, checkpoint and drain: requests that stand on the control topic
 request_progress.py    a request, followed until all workers have answered
 epochs.py              requests to the driver of a batch part

@@ -5,6 +5,7 @@ console.py    the board on a terminal, or as lines
 watch.py      feeds the board, the console and the control topic
 metrics.py    Prometheus metrics
 http.py       metrics and health over HTTP
+timed.py      an ownership that notes when each part of the take-over begins
 traces.py     spans of steps, take-overs and versions
 spans.py      those spans as OpenTelemetry has them
 """

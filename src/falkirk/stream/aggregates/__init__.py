@@ -1,4 +1,21 @@
-"""Aggregates: what `group_by(…).agg(…)` keeps for each group."""
+"""Aggregates: what `group_by(…).agg(…)` keeps for each group.
+
+bound.py        the interface: an aggregate of one output column, its partials, its state
+arguments.py    the columns and expressions that users give, checked
+
+builtin.py      len, sum, min, max and mean
+spread.py       var and std, exactly
+flags.py        any and all of Booleans
+values.py       the base of those that may need all values of a group, in order
+ordered.py      first and last, in the order of another column
+distinct.py     n_unique: how many different values there are
+lists.py        collect: a list of the values
+sketches.py     approx_n_unique and approx_quantile
+user.py         aggregates that users write in Python
+
+windowed.py     `fk.sum("price").over("auction")`: of the rows around each row, as a column
+positions.py    row_number, rank, dense_rank, lag and lead, which are for `over` alone
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ event_time.py      watermarks, and rows that are late
 partitioners.py    checks that keys are in the expected partitions
 hot_keys.py        keys that have most of an operator's rows
 calls.py           calls of users' async functions, in a loop of their own
+task_counts.py     what a task reports to people: calls, hot keys, watermarks
 catching.py        rows that fail, and where they came from
 handling.py        the handling of failures, chosen when the flow is built
 failures.py        the handling of failures while a step runs

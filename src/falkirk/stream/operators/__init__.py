@@ -1,4 +1,15 @@
-"""Operators, one file each: its definition, its runner for steps, and its exchange for batches.
+"""Operators: the definition of each, its runner for steps, and its exchange for batches. A large one has several files.
+Each room imports only rooms below it.
+
+routing/      where rows go next: to the task of a key, to a topic, to another regime, to the errors
+sources/      records of topics as rows
+sinks/        rows as records of topics, and for systems outside Kafka
+windows/      groups by spans of event time, and by counts of rows
+processes/    a user's class with state and timers
+loops/        a part of a flow that runs until its result stays the same
+joins/        two inputs, brought together by key
+groups/       aggregates, distinct rows, the first rows of each key, functions over rows
+rows/         functions of rows, and the union of streams
 
 The interface is in `falkirk.stream.dataflow.operator`.
 """
