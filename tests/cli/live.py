@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import psutil
 from tests.reading import read_topics
@@ -53,3 +56,18 @@ def committed(brokers: str, topic: str) -> list[tuple[bytes | None, bytes | None
     """Key, value and the mark of who made it: what is committed, partition by partition."""
     found = read_topics(brokers, topic)
     return [(m.key(), m.value(), dict(m.headers() or []).get("falkirk", b"")) for m in found]
+
+
+def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:
+    """Wait for this, while the run goes on."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert run.poll() is None, run.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def table(brokers: str, topic: str) -> set[tuple[Any, ...]]:
+    """The last record of each key, as a reader of committed records sees them."""
+    last = {key: value for key, value, _ in committed(brokers, topic)}
+    return {tuple(json.loads(value).values()) for value in last.values() if value is not None}

@@ -6,16 +6,13 @@ import json
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
-from tests.cli.live import committed, kill_all, kill_one, workers
+from tests.cli.live import kill_all, kill_one, table, until, workers
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -60,20 +57,6 @@ regions.sink_delta("regions", "lake/regions", key="region", every="300ms")
 plain = flow.source("{prefix}bids", value=fk.Json({{"n": fk.Int64}}))
 plain.sink_delta("bids", "lake/bids", every="100ms")
 """
-
-
-def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert run.poll() is None, run.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def table(brokers: str, topic: str) -> set[tuple[Any, ...]]:
-    """The last record of each key, as a reader of committed records sees them."""
-    last = {key: value for key, value, _ in committed(brokers, topic)}
-    return {tuple(json.loads(value).values()) for value in last.values() if value is not None}
 
 
 @pytest.mark.slow

@@ -8,13 +8,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.cli.live import committed, kill_all, kill_one, workers
+from tests.cli.live import kill_all, kill_one, table, until, workers
 from tests.postgres import PASSWORD, Server
 
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -37,20 +35,6 @@ regions.sink_postgres("regions", "shop", key="region", every="50ms")
 plain = flow.source("{prefix}bids", value=fk.Json({{"n": fk.Int64}}))
 plain.sink_postgres("bids", "shop", every="50ms")
 """
-
-
-def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert run.poll() is None, run.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def table(brokers: str, topic: str) -> set[tuple[Any, ...]]:
-    """The last record of each key, as a reader of committed records sees them."""
-    last = {key: value for key, value, _ in committed(brokers, topic)}
-    return {tuple(json.loads(value).values()) for value in last.values() if value is not None}
 
 
 @pytest.mark.slow
