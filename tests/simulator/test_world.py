@@ -9,7 +9,8 @@ import pytest
 
 from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.errors import DivergenceError
-from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
+from falkirk.state.store import State
+from falkirk.stream.dataflow.circuit import StepInput, StepOutput
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.plan import Crash, Plan
 from falkirk.testing.simulator.toy import Counts, Toy

@@ -28,8 +28,9 @@ from falkirk.checkpoint.epochs import EpochRecord, Epochs
 from falkirk.checkpoint.ids import Offset, after
 from falkirk.checkpoint.publishing import HEADER
 from falkirk.state.codec import decode_values, encode_keys, encode_values
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import WEIGHT
-from falkirk.stream.dataflow.circuit import Slice, State, StepInput
+from falkirk.stream.dataflow.circuit import Slice, StepInput
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.handling import Handling
 from falkirk.stream.dataflow.records import Records

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
+from falkirk.state.store import State
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
 from falkirk.stream.circuit.watermarks import TaskTimes
 from falkirk.stream.dataflow.batch import Batch
-from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import StepInput, StepOutput
 from falkirk.stream.dataflow.event_time import EventTime
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.hot_keys import HotKeys

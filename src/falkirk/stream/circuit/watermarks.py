@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from falkirk.checkpoint.ids import Millis
 from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.state.codec import encode_key
+from falkirk.state.store import State
 from falkirk.stream import operators as op
-from falkirk.stream.dataflow.circuit import State, StepInput
+from falkirk.stream.dataflow.circuit import StepInput
 from falkirk.stream.dataflow.event_time import (
     BEGINNING,
     EventTime,

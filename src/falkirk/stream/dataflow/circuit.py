@@ -11,7 +11,7 @@ has committed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from falkirk.checkpoint.records import SelectiveCheckpoint
+from falkirk.state.store import State
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 
@@ -186,22 +187,6 @@ class Corrected(NamedTuple):
     emitted: list[Emitted]
     left: Mapping[str, int]
     """By output: the number of published records, or rows of an edge, that are wrong and cannot be retracted."""
-
-
-class State(Protocol):
-    """A task's state for its circuit: the store, overlaid with the staged changes of earlier steps and of this step."""
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values under full keys (see `falkirk.state.codec`), in the order of `keys`."""
-        ...
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start ≤ key < end, in the order of keys, staged changes included."""
-        ...
-
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Stage new values; None deletes."""
-        ...
 
 
 class Circuit(Protocol):

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.dataflow.packing import Mark
 from falkirk.stream.dataflow.task_counts import SourceWatermark
 from falkirk.stream.definition.event_time import Lateness

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import Batch, Updates, concatenated
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.task_counts import CallCounts
 from falkirk.stream.dataflow.topics import Accepts
 from falkirk.stream.definition.on_error import OnError

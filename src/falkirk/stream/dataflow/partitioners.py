@@ -16,7 +16,7 @@ import polars as pl
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import Hashes, crc32, crc32_partition, murmur2, murmur2_partition
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 
 Mask = npt.NDArray[np.bool_]
 

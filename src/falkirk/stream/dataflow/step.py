@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, Batch
-from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput
+from falkirk.stream.dataflow.circuit import Emitted, Slice, StepInput
 from falkirk.stream.dataflow.operator import Operator
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ A circuit knows nothing of it: it runs steps. Moves and rebuilds are steps that 
 
 from __future__ import annotations
 
+from falkirk.state.store import State
 from falkirk.stream.circuit.circuit import StageCircuit
-from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, StepInput, StepOutput
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.correcting import corrected_outputs
 from falkirk.stream.evolution.moving import StateMigrator

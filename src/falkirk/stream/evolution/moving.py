@@ -21,7 +21,7 @@ import polars as pl
 from falkirk.errors import StateError
 from falkirk.state import schema
 from falkirk.state.codec import decode_values, encode_key, encode_values
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.dataflow.operator import Change, Operator, Pairs
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.stages.kept import MOVED

@@ -35,10 +35,11 @@ from falkirk.errors import UserCodeError
 from falkirk.state import schema
 from falkirk.state.codec import encode_key, prefix_end
 from falkirk.state.shards import SHARDS
+from falkirk.state.store import State
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.circuit import Flows, StageCircuit
 from falkirk.stream.dataflow.batch import Updates, everywhere
-from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, ShadowChunk, Slice, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, ShadowChunk, Slice, StepInput, StepOutput
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from falkirk.checkpoint.records import SelectiveCheckpoint
+from falkirk.state.store import State
 from falkirk.stream.circuit.circuit import StageCircuit
-from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, StepInput, StepOutput
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.evolution.rebuilding import Rebuilder

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from falkirk.state.store import State
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.watermarks import TaskTimes
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.event_time import EventTime, Inputs, times_in
 from falkirk.stream.stages.stage import Edge
 

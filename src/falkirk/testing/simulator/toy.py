@@ -24,7 +24,8 @@ from falkirk.checkpoint.records import Range, SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.regimes import Eager, Recovery
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
-from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, StepOutput
+from falkirk.state.store import State
+from falkirk.stream.dataflow.circuit import Emitted, Slice, StepInput, StepOutput
 from falkirk.stream.dataflow.records import Records
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.points import Point, reach

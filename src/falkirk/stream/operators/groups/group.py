@@ -18,11 +18,11 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.aggregates.bound import Bound, Context, old
 from falkirk.stream.aggregates.builtin import BoundLen
 from falkirk.stream.aggregates.values import OfValues
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere, present
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import Exchange
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, ResultRunner, Runner, TaskContext, joined

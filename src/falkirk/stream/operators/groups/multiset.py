@@ -16,10 +16,10 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_values, encode_columns, encode_keys, encode_values, prefix_end
+from falkirk.state.store import State
 from falkirk.stream.aggregates.bound import NEVER_ADDED, new
 from falkirk.stream.aggregates.values import Counted, OfValues
 from falkirk.stream.dataflow.batch import WEIGHT, present
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.frames import frame_of
 

@@ -29,8 +29,8 @@ from falkirk.state.codec import (
     prefix_end,
 )
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.groups.multiset import check_counts

@@ -24,8 +24,8 @@ from falkirk.state.codec import decode_values, encode_keys, encode_values, prefi
 from falkirk.state.entries import Rows, unpacked
 from falkirk.state.indexed import entries_in, few
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, present
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.exchange import MOST, BucketRun, Exchange, Pile, together
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place

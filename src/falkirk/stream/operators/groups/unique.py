@@ -14,8 +14,8 @@ import polars as pl
 
 from falkirk.state.codec import check_key_type, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined

@@ -22,7 +22,7 @@ import polars as pl
 from falkirk.state.codec import decode_key, encode_key, encode_keys
 from falkirk.state.entries import FARTHEST
 from falkirk.state.indexed import Index
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.dataflow.event_time import BEGINNING
 from falkirk.stream.operators.joins.join_side import Change, SideRunner
 

@@ -21,8 +21,8 @@ import polars as pl
 
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import Hashes, murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, everywhere, nulls
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext
 from falkirk.stream.dataflow.partitioners import Partitioners, some_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.dataflow.event_time import BEGINNING, Watermark
 from falkirk.stream.dataflow.operator import Flowing
 from falkirk.stream.dataflow.step import StepRun

@@ -16,8 +16,8 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
+from falkirk.state.store import State
 from falkirk.stream.dataflow.catching import Misfit
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.definition.expressions import words

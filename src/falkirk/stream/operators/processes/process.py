@@ -25,9 +25,9 @@ import polars as pl
 from falkirk.blame import FAILURES
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, everywhere
 from falkirk.stream.dataflow.catching import Catching, Misfit, made_frame, no_row, where_of
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, Runner, TaskContext, joined

@@ -23,8 +23,9 @@ import numpy as np
 import polars as pl
 
 from falkirk.errors import UserCodeError
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, Batch
-from falkirk.stream.dataflow.circuit import State, StepInput
+from falkirk.stream.dataflow.circuit import StepInput
 from falkirk.stream.dataflow.failures import Failures, worded
 from falkirk.stream.dataflow.operator import Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun

@@ -21,8 +21,8 @@ import polars as pl
 
 from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, together
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place

@@ -29,8 +29,8 @@ from falkirk.durations import DurationLike, duration_text
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, Batch
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.state.codec import encode_key, encode_keys, prefix_end
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.operators.windows.spans import GREATEST
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from falkirk.state.codec import encode_keys
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.operators.windows.spans import Numbers, Spans
 
 NEVER = np.iinfo(np.int64).min

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.windows import END

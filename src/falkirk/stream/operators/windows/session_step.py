@@ -16,8 +16,8 @@ import polars as pl
 from falkirk.errors import StateError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values, prefix_end
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, nulls
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun

@@ -21,8 +21,8 @@ import polars as pl
 from falkirk.errors import StateError
 from falkirk.state.codec import decode_key, decode_keys, encode_key, encode_keys, prefix_end
 from falkirk.state.shards import SHARDS, shard_of
+from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
-from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun

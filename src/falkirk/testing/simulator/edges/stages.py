@@ -21,7 +21,8 @@ from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import Range
 from falkirk.checkpoint.regimes import Eager, Recovery
 from falkirk.checkpoint.tasks import Task
-from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, StepOutput
+from falkirk.state.store import State
+from falkirk.stream.dataflow.circuit import Emitted, Slice, StepInput, StepOutput
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.edges import equations
 from falkirk.testing.simulator.toy import KEYS, Counted, Toy, outputs_of

@@ -8,7 +8,7 @@ from falkirk.checkpoint.tasks import ClosedStep
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.state import schema
-from falkirk.stream.dataflow.circuit import State
+from falkirk.state.store import State
 from falkirk.stream.dataflow.operator import Pairs
 from falkirk.stream.evolution.moving import StateMigrator, TableMigration
 from falkirk.stream.stages.kept import MOVED

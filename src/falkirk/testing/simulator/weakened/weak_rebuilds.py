@@ -9,7 +9,8 @@ from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes import Lazy
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.stream.dataflow.circuit import Circuit, Evolution, RereadInput, ShadowChunk, State, StepInput, StepOutput
+from falkirk.state.store import State
+from falkirk.stream.dataflow.circuit import Circuit, Evolution, RereadInput, ShadowChunk, StepInput, StepOutput
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.evolution.rebuilding import OperatorRebuild, Rebuilder, RebuildProgress
 from falkirk.testing import replays
