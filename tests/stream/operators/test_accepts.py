@@ -194,3 +194,34 @@ def test_rows_that_do_not_fit_the_format_fail_one_by_one(changes: Any, regime: A
     assert sorted(found) == [("a", 1), *([("b", 1)] if changes == "append" else []), ("c", 3), ("e", 5)]
     assert len(app.dead_letters) == 2
     assert all(letter["reason"].startswith("a number does not fit Json") for letter in app.dead_letters)
+
+
+def narrow(changes: Any, regime: Any, **options: Any) -> fk.Flow:
+    """A flow with a sink whose key has fewer bits than its column."""
+    flow = fk.Flow("f", regime=regime)
+    rows = flow.source("in", value=fk.Json({"id": fk.Int64, "n": fk.Int64}))
+    if changes != "append":
+        rows = rows.group_by("id", id="n").agg(n=fk.sum("n"))
+    weight = {"weight": fk.Int64} if changes == "weights" else {}
+    key = fk.Key("id", fk.Int16BE)
+    rows.sink("narrow", key=key, value=fk.Json({"id": fk.Int64, "n": fk.Int64, **weight}), changes=changes, **options)
+    return flow
+
+
+IDS = [{"id": id_, "n": 1} for id_ in (1, 70_000, 3, 70_001, 5)]
+
+
+@each_way
+def test_a_key_that_does_not_fit_its_format_stops_the_app_with_what_to_do(changes: Any, regime: Any) -> None:
+    with pytest.raises(UserCodeError, match="a number that does not fit Int16BE") as caught:
+        fk.testing.run(narrow(changes, regime), {"in": IDS}, step_rows=10)
+    assert caught.value.where.startswith("sink 'narrow' (")
+    assert caught.value.hint.endswith("to continue without such rows: on_error=fk.DeadLetter()")
+
+
+@each_way
+def test_keys_that_do_not_fit_their_format_fail_one_by_one(changes: Any, regime: Any) -> None:
+    app = fk.testing.run(narrow(changes, regime, on_error=fk.DeadLetter()), {"in": IDS}, step_rows=10)
+    assert sorted(row["id"] for row in app.sinks["narrow"].rows) == [1, 3, 5]
+    assert len(app.dead_letters) == 2
+    assert all("does not fit Int16BE" in letter["reason"] for letter in app.dead_letters)

@@ -13,7 +13,7 @@ In a batch each row is one record. Its content determines its partition:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from types import MappingProxyType
@@ -93,7 +93,7 @@ class Written(NamedTuple):
     values: Sequence[bytes | None]
     timestamps: pl.Series
     misfits: Mapping[int, Misfit] = MappingProxyType({})
-    """Why some of the rows do not fit the sink's format: their values are null."""
+    """Why some of the rows do not fit the formats of the sink's key and value: what does not fit is null."""
 
     def filter(self, mask: Sequence[bool]) -> Written:
         """The records where the mask is true, which leaves out all misfits."""
@@ -103,23 +103,30 @@ class Written(NamedTuple):
 
 def written(sink: Sink, batch: Batch) -> Written:
     """Append-only rows: one record per row."""
-    keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
-    values, misfits = encoded(sink.value, batch.rows)
-    return Written(keys, values, batch.meta[TS], misfits)
+    keys, unfit = keys_of(sink.key, batch.rows)
+    values, misfits = encoded(sink.value.encode, batch.rows)
+    return Written(keys, values, batch.meta[TS], unfit | misfits)
 
 
-def encoded(value: Format, rows: pl.DataFrame) -> tuple[Sequence[bytes | None], dict[int, Misfit]]:
-    """The value of each row, and why some rows do not fit the format: then halves are tried, and their halves, down to single
+def keys_of(key: Key | None, rows: pl.DataFrame) -> tuple[Sequence[bytes | None], dict[int, Misfit]]:
+    """The key of each row, and why some do not fit the key's format."""
+    return ([None] * rows.height, {}) if key is None else encoded(key.encode, rows)
+
+
+def encoded(
+    encode: Callable[[pl.DataFrame], Sequence[bytes | None]], rows: pl.DataFrame
+) -> tuple[Sequence[bytes | None], dict[int, Misfit]]:
+    """The bytes of each row, and why some rows do not fit the format: then halves are tried, and their halves, down to single
     rows."""
     try:
-        return value.encode(rows), {}
+        return encode(rows), {}
     except DefinitionError as error:
         if rows.height == 1:
             return [None], {0: Misfit(error.what, "; ".join(filter(None, [error.hint, UNFIT])))}
         if not rows.height:
             raise
     half = rows.height // 2
-    (first, misfits), (second, others) = encoded(value, rows[:half]), encoded(value, rows[half:])
+    (first, misfits), (second, others) = encoded(encode, rows[:half]), encoded(encode, rows[half:])
     return [*first, *second], misfits | {half + i: why for i, why in others.items()}
 
 
@@ -145,7 +152,7 @@ def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[
 def accepted(
     sink: Sink, accepts: Accepts | None, run: StepRun, batch: Batch, records: Written
 ) -> tuple[Written, list[bool] | None]:
-    """The records of a batch that fit the sink's format, and that its topic accepts (None: any), and a mask of their rows
+    """The records of a batch that fit the sink's formats, and that its topic accepts (None: any), and a mask of their rows
     (None: all rows). The other rows fail. Raises UserCodeError if the app must stop."""
     if accepts is None and not records.misfits:
         return records, None
@@ -203,9 +210,10 @@ class SinkRunner(Runner):
             rows, here, times = chosen(rows, wanted), here.filter(wanted), times.filter(wanted)
             if keys is not None and hashes is not None:
                 keys, hashes = list(compress(keys, wanted.to_list())), hashes[wanted.to_numpy()]
+        unfit: dict[int, Misfit] = {}
         if keys is None:
-            keys = key.encode(rows)
-        values, misfits = encoded(self.sink.value, rows if here.all() else rows.filter(here))
+            keys, unfit = encoded(key.encode, rows)
+        values, misfits = encoded(self.sink.value.encode, rows if here.all() else rows.filter(here))
         if not here.all():
             # A removed row is all nulls. Some formats cannot encode it.
             left = iter(values)
@@ -213,7 +221,7 @@ class SinkRunner(Runner):
             numbers = here.arg_true()
             misfits = {numbers[i]: why for i, why in misfits.items()}
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
-        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times, misfits), places)
+        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times, unfit | misfits), places)
 
     def _log(self, run: StepRun, batch: Batch) -> None:
         """Each change as a record."""
@@ -221,9 +229,9 @@ class SinkRunner(Runner):
         if not made.values.height:
             return
         key = self.sink.key
-        keys = [None] * made.values.height if key is None else key.encode(made.keyed)
-        values, misfits = encoded(self.sink.value, made.values)
-        records = Written(keys, values, made.times, misfits)
+        keys, unfit = keys_of(key, made.keyed)
+        values, misfits = encoded(self.sink.value.encode, made.values)
+        records = Written(keys, values, made.times, unfit | misfits)
         places = (np.arange(len(keys)) + run.step.clock) % self.partitions
         shown = Batch(made.keyed, made.times.to_frame())
         # Changes of one row must not go round: without a key, its rows only come.
@@ -236,10 +244,10 @@ class SinkRunner(Runner):
         shown, here, times = final_rows(batch, key.columns, self.sink.where)
         if not len(here):
             return
-        values, misfits = encoded(self.sink.value, shown)
-        misfits = {i: why for i, why in misfits.items() if here[i]}
-        keys = key.encode(shown)
-        records, places = Written(keys, present(values, here), times, misfits), np.zeros(len(keys), np.int64)
+        keys, unfit = encoded(key.encode, shown)
+        values, misfits = encoded(self.sink.value.encode, shown)
+        unfit |= {i: why for i, why in misfits.items() if here[i]}
+        records, places = Written(keys, present(values, here), times, unfit), np.zeros(len(keys), np.int64)
         self._emit(run, Batch(shown, times.to_frame()), records, self._placed(keys, None, places))
 
     def _placed(
