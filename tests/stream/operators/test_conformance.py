@@ -68,6 +68,9 @@ APPEND: dict[str, Build] = {
 CHANGING: dict[str, Build] = {
     "filter": lambda bids, _: counted(bids).filter(fk.col("v") > 2),
     "select": lambda bids, _: counted(bids).select("k", w=fk.col("v") * 2),
+    "assume_unique": lambda bids, _: (
+        counted(bids).group_by("k").top_k(2, by="v").select("k", v=fk.col("v") * 2).assume_unique("k", "v")
+    ),
     "with_columns": lambda bids, _: counted(bids).with_columns(w=fk.col("v") * 2),
     "map": lambda bids, _: counted(bids).map(lambda row: {"k": row["k"], "w": -row["v"]}, returns={"k": int, "w": int}),
     "flat_map": lambda bids, _: counted(bids).flat_map(lambda row: [row] * (row["v"] % 3)),

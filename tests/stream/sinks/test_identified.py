@@ -157,3 +157,52 @@ def test_what_state_cannot_hold_is_refused_in_the_words_of_the_sink() -> None:
         rows.sink("last", key="k", value=fk.Json())
     assert caught.value.where.startswith("sink 'last' (tests/stream/sinks/test_identified.py:")
     assert "column 'v'" in caught.value.where
+
+
+def placed(declare: bool) -> fk.Flow:
+    """Orders with the time of their payment, by left join of plain streams: nothing known identifies a row."""
+    flow = fk.Flow("f")
+    orders, paid = flow.source("orders", value=ORDERS), flow.source("paid", value=PAID)
+    rows = orders.join(paid, on="order", how="left")
+    (rows.filter(fk.col("usd") > 0).assume_unique("order") if declare else rows).sink(
+        "placed", key="order", value=fk.Json()
+    )
+    return flow
+
+
+def test_what_is_assumed_to_be_unique_needs_no_state() -> None:
+    assert "placed.rows" in explain(placed(declare=False))
+    flow = placed(declare=True)
+    assert "placed.rows" not in explain(flow)
+    assert "assume_unique: order" in explain(flow)
+    sent = {"orders": [{"order": n, "usd": n} for n in range(4)], "paid": [{"order": n, "at": n} for n in (1, 2)]}
+    app = fk.testing.run(flow, sent, step_rows=1, partitions=2)
+    assert {n: row["at"] for n, row in app.sinks["placed"].table.items()} == {1: 1, 2: 2, 3: None}
+
+
+def test_what_is_known_to_be_unique_is_not_assumed() -> None:
+    flow = fk.Flow("f")
+    rows = flow.source("orders", value=ORDERS).group_by("order").agg(n=fk.len()).assume_unique("order", "n")
+    rows.sink("counts", key="order", value=fk.Json())
+    assert "assume_unique" not in explain(flow)
+
+
+def test_rows_that_are_assumed_to_be_unique_must_be_together() -> None:
+    for moved in (False, True):
+        flow = fk.Flow("f")
+        rows = flow.source("rows", value=WEIGHED, changes="weights")
+        # Two tasks may send the row that comes before the row that goes, so that an exchange does not help.
+        rows = (rows.repartition("k") if moved else rows).assume_unique("k")
+        with pytest.raises(DefinitionError, match="may be in several tasks") as caught:
+            rows.filter(fk.col("v") != "z").sink("last", key="k", value=fk.Json())
+        assert "leave out .assume_unique" in str(caught.value)
+
+
+def test_a_sink_must_have_the_columns_that_are_assumed_to_be_unique() -> None:
+    flow = fk.Flow("f")
+    orders, paid = flow.source("orders", value=ORDERS), flow.source("paid", value=PAID)
+    rows = orders.join(paid, on="order", how="left")
+    with pytest.raises(DefinitionError, match="does not identify a row"):
+        rows.assume_unique("order", "usd").sink("last", key="order", value=fk.Json())
+    with pytest.raises(DefinitionError, match="there is no column 'ordr'"):
+        rows.assume_unique("ordr")

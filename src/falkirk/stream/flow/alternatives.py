@@ -66,6 +66,7 @@ STREAM = {
     '.unique() for equal rows, or .deduplicate("id", within="1h") for the first row of each key': (
         "distinct drop_duplicates dropDuplicates dedup dropDuplicatesWithinWatermark"
     ),
+    '.assume_unique("id") before a sink by key, or changes="upsert" of a source': "primary_key primaryKey unique_key",
     'the best rows of a group: .group_by("id").top_k(3, by="price"). A stream has no end by which it could be sorted': (
         "sort order_by orderBy sort_values top_k bottom_k nlargest nsmallest row_number rank"
     ),

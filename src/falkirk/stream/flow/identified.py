@@ -10,9 +10,9 @@ This does not depend on the order in which rows come, nor on how they are cut in
 A row that is taken back and never came is one from before the sink was there. It passes, if its key has no other row. (Not if
 the key has all columns: then rows are counted, as by `unique`.)
 
-The key is trusted in two cases. What a function of the user makes of a row may differ when the row is taken back: such rows
-cannot be counted, but their key can be written again. And the rows of an operator that forgets them, as a join in event time
-does, would be here for ever.
+The key is trusted in three cases. The user says that it identifies the rows: `assume_unique`. What a function of the user
+makes of a row may differ when the row is taken back: such rows cannot be counted, but their key can be written again. And the
+rows of an operator that forgets them, as a join in event time does, would be here for ever.
 """
 
 from __future__ import annotations
@@ -21,14 +21,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import narwhals as nw
+
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.flow.tops import top_k
 from falkirk.stream.formats.rows import RowT_co
 from falkirk.stream.operators.groups.unique import unique
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
+
+
+def assume_unique(before: op.Operator, line: str, *columns: str) -> op.Operator:
+    """Say what Falkirk cannot know: no two rows that are there at the same time have the same values in these columns. A sink
+    by a key that contains them then needs no state (docs/operators/sinks.md).
+
+    This is not checked, except among the rows of one step: two rows of one key there stop the app. Raises DefinitionError for
+    columns that do not exist or that cannot be a key.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> orders = flow.source("orders", value=fk.Json({"order": int, "zip": str}))
+    >>> places = flow.source("places", value=fk.Json({"zip": str, "city": str}))
+    >>> rows = orders.join(places, on="zip", how="left").assume_unique("order")
+    >>> rows.sink("placed", key=["zip", "order"], value=fk.Json())
+    >>> app = fk.testing.run(flow, {"orders": [{"order": 1, "zip": "a"}], "places": [{"zip": "a", "city": "Bo'ness"}]})
+    >>> app.sinks["placed"].rows
+    [{'order': 1, 'zip': 'a', 'city': "Bo'ness"}]
+    """
+    known = frozenset(columns_of(columns, before.schema, f"assume_unique ({line})"))
+    kind: type[op.Select] = op.AssumeUnique
+    if before.unique is not None and before.unique <= known:  # there is nothing to assume
+        known, kind = before.unique, op.Select
+    return kind(
+        id=kind.kind, line=line, inputs=(before,), schema=before.schema, changes=before.changes, unique=known,
+        partitioned=before.partitioned, root=before.root, regime=before.regime, time=before.time,
+        exprs=tuple(map(nw.col, before.schema)),
+    )  # fmt: skip
 
 
 def identified(stream: Stream[RowT_co], key: Sequence[str], sink: str, line: str) -> Stream[RowT_co]:

@@ -22,7 +22,7 @@ from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
 from falkirk.stream.flow.databases import sink_postgres
 from falkirk.stream.flow.enriching import enrich
-from falkirk.stream.flow.identified import identified
+from falkirk.stream.flow.identified import assume_unique, identified
 from falkirk.stream.flow.iterating import iterate
 from falkirk.stream.flow.joining.asof import join_asof
 from falkirk.stream.flow.joining.joins import join
@@ -59,6 +59,7 @@ class Stream(Combining[RowT_co]):
         __getattr__ = missing(STREAM)
 
     unique = method(unique)
+    assume_unique = method(assume_unique)
     explode = method(explode)
     deduplicate = method(deduplicate)
     join = join

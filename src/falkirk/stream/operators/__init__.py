@@ -41,7 +41,7 @@ from falkirk.stream.operators.rows.filter import Filter
 from falkirk.stream.operators.rows.flat_map import FlatMap
 from falkirk.stream.operators.rows.map import Map
 from falkirk.stream.operators.rows.map_batches import MapBatches
-from falkirk.stream.operators.rows.select import Select
+from falkirk.stream.operators.rows.select import AssumeUnique, Select
 from falkirk.stream.operators.rows.with_columns import WithColumns
 from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.operators.sinks.delta import DeltaSink
@@ -63,10 +63,10 @@ from falkirk.stream.operators.windows.window_group import WindowGroup
 from falkirk.stream.operators.windows.windows import Windows
 
 __all__ = [
-    "RESERVED", "AnswerSink", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "DeltaSink",
-    "Earlier", "Enrich", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "HttpSource",
-    "IntervalJoin", "Iterate", "Join", "Late", "Latest", "Lookup", "LoopVariable", "Map", "MapBatches", "Operator",
-    "OutletSink", "Over", "ParquetSink", "Partials", "PostgresSink", "Processing", "Repartition", "Route", "Select",
-    "SessionGroup", "SharedLookup", "Sink", "Source", "TableSource", "TopK", "Total", "WindowGroup", "Windows",
-    "WithColumns", "WithRegime", "connected",
+    "RESERVED", "AnswerSink", "AsofJoin", "AssumeUnique", "BestPartials", "Changed", "Concat", "CountGroup",
+    "Deduplicate", "DeltaSink", "Earlier", "Enrich", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph",
+    "Group", "HttpSource", "IntervalJoin", "Iterate", "Join", "Late", "Latest", "Lookup", "LoopVariable", "Map",
+    "MapBatches", "Operator", "OutletSink", "Over", "ParquetSink", "Partials", "PostgresSink", "Processing",
+    "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source", "TableSource", "TopK",
+    "Total", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -165,15 +165,23 @@ def _named(columns: Sequence[Out], column: str, port: int) -> str | None:
 
 
 def check_one_writer(before: op.Operator, key: Key, where: str) -> None:
-    """Raises DefinitionError if several tasks could write one key of a sink behind a join. A row that gets another join key
-    moves to another task, and its old row could be removed after its new row was written."""
-    found = before
+    """Raises DefinitionError if several tasks could write one key of a sink, behind a join or where the user says what
+    identifies a row. A row that gets another join key moves to another task, and its old row could be removed after its new
+    row was written."""
+    found, assumed = before, isinstance(before, op.AssumeUnique)
     while found.row_wise and len(found.inputs) == 1:
         found = found.inputs[0]
-    if not isinstance(found, op.Join):
-        return
+        assumed = assumed or isinstance(found, op.AssumeUnique)
     placed = before.partitioned if found.root == before.root else None
     in_key = placed is not None and set(placed.columns) <= set(key.columns)
+    if not isinstance(found, op.Join):
+        if assumed and not in_key:
+            raise DefinitionError(
+                f"rows of one {', '.join(key.columns)} may be in several tasks, which would write them in any order",
+                where=where,
+                hint="leave out .assume_unique(…): the sink then brings them together, and keeps the rows of each key",
+            )
+        return
     if not in_key and (found is not before or set(key.columns) != set(before.schema)):
         raise DefinitionError(
             f"the sink's key {', '.join(key.columns)} does not contain the key of {found.kind} {found.id!r}: several tasks "

@@ -1,4 +1,4 @@
-"""New columns only."""
+"""New columns only; and the same columns, with a promise about them."""
 
 from __future__ import annotations
 
@@ -40,3 +40,14 @@ class Select(Operator):
     def runner(self, task: TaskContext) -> Runner:
         exprs = native(self.exprs, self.inputs[0].schema)
         return RowWise(columns(self, lambda rows: selected(rows, exprs)), weighted=self.weighted(task))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class AssumeUnique(Select):
+    """The same rows, of which the user says which columns identify them."""
+
+    kind: ClassVar[str] = "assume_unique"
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind}: {', '.join(sorted(self.unique or ()))}"
