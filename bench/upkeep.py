@@ -24,8 +24,8 @@ import obstore
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.stores import TaskStores, memory_of
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
 from falkirk.state.rocks import RocksStore
 
 KINDS = ("put", "get", "head", "list", "delete")

@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.planning import Cost, Rates, Replay, Seconds
-from falkirk.runtime.worker.rates import RateBook
+from falkirk.runtime.worker.upkeep.rates import RateBook
 
 STATS, PRESUMED = TaskId("stats", 0), Cost(0.01, 0.0)
 TOOK = Seconds(0.2, 0.1, 0.0, 3.0)

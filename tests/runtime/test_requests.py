@@ -26,7 +26,7 @@ from falkirk.runtime.messages.request_progress import follow
 from falkirk.runtime.messages.requests import KEYS, CurrentRequests, RequestListener
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import line
-from falkirk.runtime.worker.maintenance import Maintenance
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
 from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.dataflow.topics import Input
 

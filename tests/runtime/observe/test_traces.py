@@ -33,8 +33,8 @@ from falkirk.errors import ConfigError, DiskError, UserCodeError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.spans import Spans
 from falkirk.runtime.observe.traces import PLACES, SILENT, Traces, traces_of
-from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
 from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress

@@ -19,9 +19,9 @@ from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
-from falkirk.runtime.worker import maintenance
-from falkirk.runtime.worker.maintenance import Maintenance
-from falkirk.runtime.worker.rates import RateBook
+from falkirk.runtime.worker.upkeep import copies, maintenance, task_upkeep
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
+from falkirk.runtime.worker.upkeep.rates import RateBook
 from falkirk.state import checkpoints
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.memory import MemoryStore
@@ -49,6 +49,12 @@ class Trimmed:
         return not self.stay & below.keys()
 
 
+def keep_time(monkeypatch: pytest.MonkeyPatch, time: SimpleNamespace) -> None:
+    """The time of all upkeep."""
+    for module in (maintenance, copies, task_upkeep):
+        monkeypatch.setattr(module, "time", time)
+
+
 class Stand:
     """The upkeep of a task whose versions are due every ten seconds, with a checkpoint store that may be away."""
 
@@ -68,8 +74,8 @@ class Stand:
         self.away: FalkirkError | None = None
         self.now, self.trimmed = [0.0], Trimmed()
         self.gone = threading.Event()
-        monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: self.now[0], time=lambda: 0.0))
-        monkeypatch.setattr(maintenance, "SWEEP", 0.0)
+        keep_time(monkeypatch, SimpleNamespace(monotonic=lambda: self.now[0], time=lambda: 0.0))
+        monkeypatch.setattr(copies, "SWEEP", 0.0)
         self.partition = InputPartition("", "edge", "id", 0)
         bound = SimpleNamespace(
             inputs=[SimpleNamespace(place=EDGE, partition=self.partition, input=SimpleNamespace(kind="edge"))],
@@ -355,7 +361,7 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
         store.write({b"k": b"v"}, Progress(7, 8, 0, clock=version))
         store.commit()
     now, begun = [50.0], list[float]()
-    monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 50.0 + now[0]))
+    keep_time(monkeypatch, SimpleNamespace(monotonic=lambda: now[0], time=lambda: 50.0 + now[0]))
     every = SimpleNamespace(every=timedelta(seconds=10.0), within=None)
     task: Any = SimpleNamespace(
         bound=SimpleNamespace(inputs=[], stage=SimpleNamespace(regime=every)),

@@ -26,10 +26,10 @@ from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.performer import Performer
-from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.stores import RECOVERIES, Fetched
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
+from falkirk.runtime.worker.upkeep.rates import RateBook
 from falkirk.state.memory import MemoryDisk, MemoryStore
 from falkirk.state.store import Changes, GoOn, Identity, Store
 

@@ -13,10 +13,9 @@ pacing.py          when a step closes, and how large it is
 performer.py       does what a domain's core says (`falkirk.checkpoint.worker`)
 committer.py       the thread that runs transactions, and those that recover tasks
 takeovers.py       tasks on their way to this worker
-rates.py           what take-overs took, for plans of the next ones
 running.py         tasks that a domain runs, until they leave
 stores.py          where tasks keep state (store_health.py: whether the checkpoint store answers)
-maintenance.py     flushes, versions, copies and trimming (threads.py: who does it)
+upkeep/            flushes, versions, copies and trimming (threads.py: who does it)
 topic_watch.py     watches the topics that the app reads
 queried.py         its tasks, as the query endpoint reads them
 work.py            a worker with its identity and its reports

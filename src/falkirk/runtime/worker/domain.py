@@ -28,10 +28,8 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
-from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer, pacer_of, poll_wait
 from falkirk.runtime.worker.performer import Performer
-from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.running import RunningTasks
@@ -40,6 +38,8 @@ from falkirk.runtime.worker.step_threads import step_threads
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
+from falkirk.runtime.worker.upkeep.rates import RateBook
 from falkirk.stream.stages.plan import Stage
 
 

@@ -13,11 +13,11 @@ from falkirk.connectors.kafka.client.config import logger
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.starts import check_division, joining_offsets, start_offsets
 from falkirk.runtime.host.clock import Timekeeper
-from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
 from falkirk.stream.dataflow.circuit import Circuit
 
 

@@ -19,10 +19,10 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.timed import Timed
 from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
-from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.replay import KafkaReplayer
 from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
 from falkirk.runtime.worker.stores import TaskStores
+from falkirk.runtime.worker.upkeep.rates import RateBook
 from falkirk.stream.dataflow.circuit import Circuit
 
 UNUSUAL_S = 5.0

@@ -33,15 +33,15 @@ from falkirk.runtime.messages.requests import RequestListener
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import SILENT, Traces
 from falkirk.runtime.worker.domain import CommitDomain, Shared
-from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.outlets import Publisher
 from falkirk.runtime.worker.pacing import IDLE_WAIT
 from falkirk.runtime.worker.parts import Parts
-from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.inputs import open_inputs
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.topic_watch import topic_watches
+from falkirk.runtime.worker.upkeep.maintenance import Maintenance
+from falkirk.runtime.worker.upkeep.rates import RateBook
 from falkirk.stream.dataflow.calls import wait_for_ends
 
 SWITCH = 0.0005
