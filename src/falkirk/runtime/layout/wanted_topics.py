@@ -28,27 +28,28 @@ def topics_to_make(
 ) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
     """The number of tasks of each stage; and the missing topics, with their partitions and settings. `were`: the earlier
     numbers of tasks; `dated`: settings with which a topic accepts records of any date."""
-    wanted = _Wanted(plan, settings.prefix, room, dated, dict(have))
+    wanted = _Wanted(plan, settings.prefix, room, dated, were or {}, dict(have))
     for topic, made in made_topics(plan).items():
         wanted.topic(topic, made.partitions, {**room, **made.config})
     for stage in plan.stages:
-        wanted.stage(stage, (were or {}).get(stage.id))
+        wanted.stage(stage)
     for batch in plan.batches:
         wanted.batch(batch)
     if plan.stages:
         wanted.topic(steps_topic(settings.prefix, plan.app), sum(wanted.sizes.values()), LOG)
-    return wanted.sizes, wanted.missing
+    return {stage.id: wanted.sizes[stage.id] for stage in plan.stages}, wanted.missing
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """Collects the topics that a flow needs. Stages come in the order of the layout: an edge has as many partitions as the
-    stages before it have tasks."""
+    """Collects the topics that a flow needs. An edge has as many partitions as the stages before it have tasks. These may
+    come later in the order of the layout: new stages are its last."""
 
     plan: Plan
     prefix: str
     room: Mapping[str, str]
     dated: Mapping[str, str]
+    were: Mapping[str, int]
     counts: dict[str, int]
     """Partitions, of the topics that exist and of those that are missing."""
     missing: dict[str, tuple[int, Mapping[str, str]]] = field(default_factory=dict)
@@ -60,9 +61,11 @@ class _Wanted:
             self.counts[name] = partitions
             self.missing[name] = (partitions, config)
 
-    def stage(self, stage: Stage, were: int | None) -> None:
+    def stage(self, stage: Stage) -> None:
+        if stage.id in self.sizes:
+            return
         self._edges_into(stage)
-        self.sizes[stage.id] = size = stage_size(stage, self.counts, were)
+        self.sizes[stage.id] = size = stage_size(stage, self.counts, self.were.get(stage.id))
         log = {**LOG, **self.room}
         configs = {"sink": self.dated, "edge": log, "dead_letters": {**FOREVER, **self.room, **self.dated}}
         read = {i.topic for other in self.plan.stages for i in other.inputs}
@@ -78,9 +81,11 @@ class _Wanted:
         """All edges into a stage have the same number of partitions, however many tasks write them."""
         edges = [i.topic for i in stage.inputs if i.kind == "edge"]
         known = [self.counts[topic] for topic in edges if topic in self.counts]
-        writers = {output.topic: other.id for other in self.plan.stages for output in other.outputs}
+        writers = {output.topic: other for other in self.plan.stages for output in other.outputs}
         for topic in edges:
-            partitions = known[0] if known else max(self.sizes[writers[each]] for each in edges)
+            self.stage(writers[topic])
+        for topic in edges:
+            partitions = known[0] if known else max(self.sizes[writers[each].id] for each in edges)
             self.topic(topic, partitions, {**LOG, **self.room})
 
     def batch(self, batch: BatchStage) -> None:
