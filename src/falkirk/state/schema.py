@@ -235,9 +235,14 @@ def difference(old: str, new: str) -> str:
     >>> print(difference("1: a v1 n:Int64\\n2: b v1 s:String", "3: a v1 n:Float64\\n2: b v1 s:String"))
       − a v1 n:Int64
       + a v1 n:Float64
+    >>> print(difference("1: a v1 n:Int64", "~1: a v1 n:Int64\\n2 3: a v1 n:Int64"))
+      ± a v1 n:Int64, with other tables, which depend on what it reads
     """
     signs = {"- ": "  − ", "+ ": "  + "}
-    was, now = ([line.words for line in lines(s) if line.kept] for s in (old, new))
-    found = difflib.ndiff(was, now)
+    was, now = ([line for line in lines(s) if line.kept] for s in (old, new))
+    found = difflib.ndiff([line.words for line in was], [line.words for line in now])
     changed = [signs[line[:2]] + line[2:] for line in found if line[:2] in signs]
+    tables = {line.words: len(line.numbers) for line in was}
+    other = [line.words for line in now if tables.get(line.words, len(line.numbers)) != len(line.numbers)]
+    changed += [f"  ± {words}, with other tables, which depend on what it reads" for words in other]
     return "\n".join(changed) or "  the operators' ids or versions differ"

@@ -14,8 +14,8 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
-from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord
-from falkirk.runtime.layout.preflight import growing_of, matched
+from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord, TopicRecord
+from falkirk.runtime.layout.preflight import growing_of, matched, roles_of
 from falkirk.runtime.layout.wanted_topics import topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.state import schema
@@ -146,7 +146,9 @@ class Cluster:
             self._check_rebuilds(known, plan, stages)
         self.plan = plan
         self.counts |= counts
-        self._recorded = LayoutRecord(number, plan.app, stages, {})
+        roles = {topic: role for topic, role in roles_of(plan, SETTINGS).items() if topic in self.counts}
+        topics = {topic: TopicRecord(topic, self.counts[topic], role) for topic, role in roles.items()}
+        self._recorded = LayoutRecord(number, plan.app, stages, topics)
         self.layout = Layout(self.counts, tasks=sizes)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
         self.tasks = lay_out(plan, SETTINGS, number, sizes, infos, self.shadows)

@@ -28,6 +28,9 @@ FROM_SCRATCH = (
     "give the flow another name: it then starts from scratch, beside this one; or let this one start from scratch, with "
     "falkirk reset"
 )
+TIMES = ".watermarks"
+"""What a stage keeps of its inputs' times. If it ends or begins again, nothing is lost: an operator whose state depends on
+times keeps something else without them."""
 ANOTHER_NAME = f"undo the change, or {FROM_SCRATCH}"
 
 
@@ -198,7 +201,8 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
         raise StateError(
             f"a different flow has already used the name {known.app!r}: it has no stage in common with this one",
             where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",
-            hint="give this flow a different name",
+            hint="give this flow a different name; if it is the same flow, with another id or key of its first operator with "
+            "state, undo that; or let it start from scratch, with falkirk reset",
         )
     if removed := [id_ for id_ in before if id_ not in after]:
         raise StateError(
@@ -207,8 +211,38 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
             hint=ANOTHER_NAME,
         )
     both = [(before[stage.id], stage) for stage in now if stage.id in before]
-    if errors := [*_lost(both, losing), *(error for was, stage in both for error in _differences(was, stage))]:
+    differences = (error for was, stage in both for error in _differences(was, stage))
+    if errors := [*_lost(both, losing), *differences, *_written_again(known, now)]:
         raise _together(errors)
+
+
+def _written_again(known: LayoutRecord, now: Sequence[StageRecord]) -> Iterator[StateError]:
+    """A new stage reads its sources from where `start=` says, and not from where the stage is that has written its outputs
+    until now: these would get records twice, or miss some. A new stage behind an edge begins where its sender is."""
+    before = {stage.id for stage in known.stages}
+    writes = {topic: stage for stage in now for topic in stage.outputs}
+
+    def source_of(stage: StageRecord) -> str | None:
+        """A topic that it reads from there."""
+        if stage.id in before:
+            return None
+        own = [t for t in stage.inputs if t in writes and not ((was := known.topics.get(t)) and was.role == "source")]
+        return next((t for t in stage.inputs if t not in own), None) or next(
+            (found for t in own if (found := source_of(writes[t])) is not None), None
+        )
+
+    still = {topic for stage in now if stage.id in before for topic in stage.outputs}
+    moved = {t: stage.id for stage in known.stages for t in stage.outputs if t not in still and t in writes}
+    for topic, was in moved.items():
+        role, stage = known.topics[topic].role if topic in known.topics else "dead_letters", writes[topic]
+        if role != "dead_letters" and (source := source_of(stage)) is not None:
+            yield StateError(
+                f"{topic!r} was written by stage {was!r}, and would be written by the new stage {stage.id!r}. It reads "
+                f"{source!r} from where start= says, and not from where stage {was!r} is: records would be there twice, or "
+                "be missing",
+                where=f"stage {stage.id}",
+                hint=f"leave that part in stage {was!r}; or write to another topic; or {FROM_SCRATCH}",
+            )
 
 
 def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
@@ -252,6 +286,7 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
     """The errors for lost state: one for all eager stages, and one for all lazy ones."""
     eager, lazy = dict[str, set[str]](), dict[str, set[str]]()
     differences: list[str] = []
+    rebuilt = {id_ for _, now in both for id_ in schema.numbers(now.state)} - {TIMES}
     for was, now in both:
         if was.state == now.state:
             continue
@@ -261,22 +296,28 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
             # Rebuilt state includes no such step: it begins where all of them have ended (`rebuild.checks`).
             if change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
                 lazy[now.id] = set(change.lost)
-        elif lost := change.lost - set(losing):
+        elif lost := change.lost - set(losing) - {TIMES}:
             eager[now.id] = set(lost)
         if now.id in eager or now.id in lazy:
             differences.append(schema.difference(was.state, now.state))
     words = "the state's schema has changed:\n" + "\n".join(differences)
     if eager:
-        drops = " ".join(f"--drop {id_}" for id_ in sorted(set().union(*eager.values())))
+        gone = set().union(*eager.values())
+        rebuilds = _options("--rebuild", gone & rebuilt)
+        again = (
+            "or convert the state with migrate=; or rebuild it from what its inputs still have, if falkirk plan APP:FLOW "
+            f"{rebuilds} says that it can be; "
+            if rebuilds
+            else ""
+        )
+        drops = _options("--drop", gone)
         yield StateError(
             words,
             where=", ".join(f"stage {id_}" for id_ in eager),
-            hint="undo the change; or convert the state with migrate=; or rebuild it from what its inputs still have, if "
-            f"falkirk plan APP:FLOW {drops.replace('--drop', '--rebuild')} says that it can be; or, to continue without it: "
-            f"falkirk plan APP:FLOW --apply {drops}",
+            hint=f"undo the change; {again}or, to continue without it: falkirk plan APP:FLOW --apply {drops}",
         )
     if lazy:
-        rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(set().union(*lazy.values())))
+        rebuilds = _options("--rebuild", rebuilt & set().union(*lazy.values()))
         again = (
             f"rebuild it from the records that its inputs still have: falkirk run APP:FLOW {rebuilds}; or "
             if rebuilds
@@ -285,6 +326,10 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
         yield StateError(
             words, where=", ".join(f"stage {id_}, in the lazy regime" for id_ in lazy), hint=again + ANOTHER_NAME
         )
+
+
+def _options(option: str, ids: Collection[str]) -> str:
+    return " ".join(f"{option} {id_}" for id_ in sorted(ids))
 
 
 def _together(errors: Sequence[FalkirkError]) -> FalkirkError:
