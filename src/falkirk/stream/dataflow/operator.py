@@ -357,6 +357,10 @@ class Operator(ABC):
         """The inputs that determine its output, given its current state."""
         return self.inputs
 
+    def keyed_as(self, was: str) -> bool:
+        """Whether an earlier version with these `state_words` has its rows under the same keys."""
+        return was.partition(": ")[2] == self.state_words().partition(": ")[2]
+
     def was(self, one: From, where: str) -> Operator:
         """The operator in an earlier version. Raises DefinitionError."""
         raise NotImplementedError

@@ -93,6 +93,14 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
                 where=f"stage {stage.id}",
                 hint="rebuild both, if they are in one stage; or give the flow another name: it then starts from scratch",
             )
+        if o.compared and not was_the_same(before[o.id], o) and not o.keyed_as(before[o.id].words):
+            raise StateError(
+                f"{o.id!r} has its groups under other keys than before, so which of their records go cannot be told:\n"
+                f"  − {before[o.id].words}\n  + {o.state_words()}",
+                where=f"stage {stage.id}",
+                hint="give the operator a new id=, and its sink another topic: a new operator is rebuilt too; or give the "
+                "flow another name",
+            )
         if o.compared and not was_the_same(before[o.id], o) and (other := _reader(stage, o)) is not None:
             raise StateError(
                 f"what {o.id!r} gave before has other columns, and {other} must be told which rows of that are gone",

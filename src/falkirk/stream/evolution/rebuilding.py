@@ -3,11 +3,13 @@
     copy      copy the rows that a shadow has made beside the running version (`evolution.shadow`), if there is one
     read      read the inputs again, from their beginnings to the task's position. The operators, and those before them,
               write to new tables. They send nothing: the output of these records was published before
+    delete    for each old group that no longer exists: retract its row; delete the old tables, except of groups that exist
     insert    for each group that exists now: send the difference between its new and its published row
-    delete    for each old group that no longer exists: retract its row; delete the old tables
+
+Deletes come first: a window of another size may have the key of an old one in a sink, which then ends with its row.
 
     after the phase read, state = fold of the operators over division 0..n        n: the last step before the rebuild
-    published rows = the old rows, until `insert` and `delete` have passed them; then the new rows
+    published rows = the old rows, until `delete` and `insert` have passed them; then the new rows
 
 All phases run in steps that read no new input. The state holds the progress, as a mark: a row of the first old table without
 a key. The clock of a step that reads is the time of its records, so that timers that were due then are not due again.
@@ -31,7 +33,7 @@ from itertools import accumulate
 import msgspec
 
 from falkirk.checkpoint.ids import after
-from falkirk.errors import UserCodeError
+from falkirk.errors import StateError, UserCodeError
 from falkirk.state import schema
 from falkirk.state.codec import encode_key, prefix_end
 from falkirk.state.shards import SHARDS
@@ -57,12 +59,12 @@ _PREFIX = 3
 
 
 class RebuildPhase(IntEnum):
-    """The phases of a rebuild, in their order."""
+    """The phases of a rebuild, in their order. 1 and 2 were these two in the other order."""
 
     COPY = -1
     READ = 0
-    INSERT = 1
-    DELETE = 2
+    DELETE = 3
+    INSERT = 4
 
 
 class RebuildProgress(msgspec.Struct, array_like=True, frozen=True):
@@ -81,7 +83,19 @@ class RebuildProgress(msgspec.Struct, array_like=True, frozen=True):
     """The event time of what is read again."""
 
 
-_decode_progress = msgspec.msgpack.Decoder(RebuildProgress).decode
+_decode = msgspec.msgpack.Decoder(RebuildProgress).decode
+
+
+def _decode_progress(value: bytes) -> RebuildProgress:
+    """A mark. Raises StateError for one of phases in their former order."""
+    try:
+        return _decode(value)
+    except msgspec.ValidationError as error:
+        raise StateError(
+            "a rebuild is half done that an earlier Falkirk began, which told of groups in another order",
+            where=f"{error}",
+            hint="run that version of Falkirk until it is done, and then this one",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +217,7 @@ class Rebuilder:
                 where = f"{error.where}, which is read again to rebuild {ids}"
                 raise UserCodeError(error.what, where=where, hint=error.hint) from error
         if moving.whole:
-            return RebuildProgress(RebuildPhase.INSERT)
+            return RebuildProgress(RebuildPhase.DELETE)
         reached = tuple(sorted((*place, at) for place, at in moving.reached.items()))
         return RebuildProgress(RebuildPhase.READ, reached, clock, times=kept)
 
@@ -254,19 +268,31 @@ class Rebuilder:
         )
         pairs, at = _found(state, mark.at, looked)
         flowing: Flows = {}
+        kept = set[bytes]()
         for rebuild in groups:
             number = rebuild.table if inserting else rebuild.line.numbers[0]
             rows = {key: value for key, value in pairs if key[2] == number}
-            if rows := self._not_told(state, rebuild, rows) if inserting and rows else rows:
+            if inserting:
+                rows = self._not_told(state, rebuild, rows) if rows else rows
+            else:
+                kept |= (lasting := self._lasting(state, rebuild, rows))
+                rows = {key: value for key, value in rows.items() if key not in lasting}
+            if rows:
                 flowing[rebuild.operator] = (self._inserts if inserting else self._deletes)(run, rebuild, rows)
         if not inserting:
-            state.put([key for key, _ in pairs], [None] * len(pairs))
+            gone = [key for key, _ in pairs if key not in kept]
+            state.put(gone, [None] * len(gone))
         self.circuit.flow(run, self._behind(left), flowing)
         self.circuit.send(run, flowing)
         out = StepOutput(run.emitted, 0, run.dead, run.skipped)
         if at is not None:
             return RebuildProgress(mark.phase, at=at), out
-        return RebuildProgress(RebuildPhase.DELETE) if inserting else None, out
+        return None if inserting else RebuildProgress(RebuildPhase.INSERT), out
+
+    def _lasting(self, state: State, rebuild: OperatorRebuild, rows: Mapping[bytes, bytes]) -> set[bytes]:
+        """The old rows of groups that exist now."""
+        found = state.get([_in_table(key, rebuild.table) for key in rows])
+        return {key for key, new in zip(rows, found, strict=True) if new is not None}
 
     def _not_told(self, state: State, rebuild: OperatorRebuild, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
         """The new rows without those that were final and are told: these go."""

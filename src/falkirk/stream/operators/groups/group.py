@@ -33,7 +33,13 @@ from falkirk.stream.definition.frames import frame_of
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.groups.folding import ROWS, Folding
 from falkirk.stream.operators.groups.group_batch import group_exchange
-from falkirk.stream.operators.groups.group_versions import GROUPS, check_earlier_group, kept_aggregates, regrouped
+from falkirk.stream.operators.groups.group_versions import (
+    GROUPS,
+    check_earlier_group,
+    kept_aggregates,
+    keyed_alike,
+    regrouped,
+)
 from falkirk.stream.operators.groups.multiset import Multiset, check_counts
 from falkirk.stream.operators.groups.versions import check_types
 
@@ -116,6 +122,9 @@ class Group(Operator):
         keys = rows.select(self.state_columns)
         with folding.blaming(keys):
             return keys.hstack(folding.results(rows))
+
+    def keyed_as(self, was: str) -> bool:
+        return keyed_alike(was, self.state_words(), {c: self.schema[c] for c in self.columns})
 
     def was(self, one: From, where: str) -> Group:
         if not one.agg or one.state is not None or one.tables:

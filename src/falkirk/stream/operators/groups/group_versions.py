@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,38 @@ def kept_aggregates(was: Group, now: Group) -> list[Bound]:
     """The aggregates of `now` with the same parts as before."""
     before = {b.name: b for b in was.bounds}
     return [b for b in now.bounds if (old := before.get(b.name)) and (old.words, old.states()) == (b.words, b.states())]
+
+
+_WORDS = re.compile(r"\S+ v\d+: (.*?) → .+ = .+ \[.*\] \(placed by (.*?)\)(, (?:tumbling|hopping) .*)?", re.DOTALL)
+"""What a group keeps, in words: its keys, what places them, and its windows, if the watermark completes them."""
+_INTEGERS = [["Int8", "Int16", "Int32", "Int64"], ["UInt8", "UInt16", "UInt32", "UInt64"]]
+
+
+def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
+    """Whether what had the words `was` has its groups under the keys of a group with the words `now`. Columns may have other
+    names, and integers more bits: their bytes are the same.
+
+    >>> now, keys = "g v2: k String, n Int64 → s = len [rows Int64] (placed by Key('k'))", {"k": pl.String(), "n": pl.Int64()}
+    >>> keyed_alike("g v1: u String, n Int32 → s = len [rows Int64] (placed by Key('u'))", now, keys)
+    True
+    >>> keyed_alike("g v1: n Int64, k String → s = len [rows Int64] (placed by Key('k'))", now, keys)
+    False
+    >>> keyed_alike("g v1: k String, n Int64 → 2 of v Int64 by v (placed by Key('k'))", now, keys)
+    False
+    """
+    old, new = _WORDS.fullmatch(was), _WORDS.fullmatch(now)
+    if (
+        old is None or new is None or bool(old[3]) != bool(new[3])
+    ):  # windows that end have their ends first in their keys
+        return False
+    columns = re.fullmatch(", ".join(f"(.+) (?:{_types(dtype)})" for dtype in keys.values()), old[1], re.DOTALL)
+    if columns is None:
+        return False
+    names = {repr(before): repr(name) for before, name in zip(columns.groups(), keys, strict=True)}
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], old[2]) == new[2]
+
+
+def _types(dtype: pl.DataType) -> str:
+    """The types whose values are in a column of this type too, as a pattern."""
+    same = next((sizes[: sizes.index(f"{dtype}") + 1] for sizes in _INTEGERS if f"{dtype}" in sizes), [f"{dtype}"])
+    return "|".join(map(re.escape, same))
