@@ -11,7 +11,7 @@ A batch above a limit goes as several, in order. Task, step and sequence number 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -68,6 +68,7 @@ class EdgeReader:
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
+        self.types = {column: edge.before.schema[column] for column in edge.columns}
 
     def read(self, run: StepRun) -> Batch | None:
         """One contiguous frame of all batches, in the order of records."""
@@ -90,12 +91,45 @@ class EdgeReader:
         frames, heights = unpacked_all(values, lambda i: run.address(numbers[i]))
         if not frames:
             return None
-        whole = pl.concat(frames, rechunk=True)
+        whole = self._whole(
+            frames, lambda row: run.address(numbers[int(np.searchsorted(np.cumsum(heights), row, "right"))])
+        )
         origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
-        meta = [
-            c.cast(pl.Int64) if c.name == WEIGHT else c for c in whole.get_columns() if c.name not in self.edge.columns
-        ]
+        meta = [c for c in whole.get_columns() if c.name not in self.edge.columns]
         return self._in_time(run, Batch(only(whole, self.edge.columns), pl.DataFrame([*meta, origins])))
+
+    def _whole(self, frames: Sequence[pl.DataFrame], where: Callable[[int], str]) -> pl.DataFrame:
+        """All rows as one frame. Some may have waited since an earlier version of the flow sent them, with other columns.
+        Raises StateError if they cannot be read; `where` gives the origin of a row by its number."""
+        found: list[pl.DataFrame] = []
+        row = 0
+        for frame in frames:
+            if missing := [c for c in self.edge.columns if c not in frame.columns]:
+                raise _other_version(f"do not have the column {missing[0]!r}", where(row))
+            now = self._as_now(frame)
+            if now is None:
+                raise _other_version("take rows back, which are never taken back now", where(row))
+            if other := [c for c, dtype in now.schema.items() if found and found[0].schema[c] != dtype]:
+                types = f"{now.schema[other[0]]} and {found[0].schema[other[0]]}"
+                raise _other_version(f"have {other[0]!r} as {types}", where(row))
+            found.append(now)
+            row += frame.height
+        return pl.concat(found, rechunk=True)
+
+    def _as_now(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """Its rows with the columns of today, and numbers with today's type if they fit. None: they have retractions, and the
+        edge has none."""
+        own = [_number_as(frame[column], dtype) for column, dtype in self.types.items()]
+        meta = [c for c in frame.get_columns() if c.name not in self.types and c.name in (TS, WEIGHT)]
+        if not self.edge.changes:
+            if WEIGHT in frame.columns and not (frame[WEIGHT] == 1).all():
+                return None
+            meta = [c for c in meta if c.name != WEIGHT]
+        elif WEIGHT in frame.columns:
+            meta = [c.cast(pl.Int64) if c.name == WEIGHT else c for c in meta]
+        else:
+            meta.append(pl.Series(WEIGHT, [1], dtype=pl.Int64).new_from_index(0, frame.height))
+        return pl.DataFrame([*own, *sorted(meta, key=lambda c: c.name)])
 
     def _hear(self, run: StepRun, mark: Mark) -> None:
         if run.event_time is not None and self.edge.timed:
@@ -108,6 +142,22 @@ class EdgeReader:
             return batch
         late = run.event_time.behind(edge.id, batch.meta[TS].to_numpy())
         return batch.filter(pl.Series(~late)) if late.any() else batch
+
+
+def _number_as(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """A column of numbers with another type, if no value is changed by that."""
+    if column.dtype == dtype or not (column.dtype.is_integer() and dtype.is_numeric()):
+        return column
+    other = column.cast(dtype, strict=False)
+    return other if other.null_count() == column.null_count() else column
+
+
+def _other_version(words: str, where: str) -> StateError:
+    return StateError(
+        f"rows that wait between two stages {words}: another version of the flow sent them",
+        where=where,
+        hint="run that version until they are read (falkirk drain ends it then), and after that this one",
+    )
 
 
 def _small(column: pl.Series) -> pl.Series:
