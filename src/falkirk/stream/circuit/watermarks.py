@@ -40,8 +40,9 @@ class TaskTimes:
         def key(kind: str, name: str) -> bytes:
             return encode_key(stage.time_table, first_shard, [kind, name])
 
+        sources = encode_key(stage.time_table, first_shard, ["source"])
         self.inputs: dict[str, SourceTimes | SenderTimes] = {
-            source.id: SourceTimes(key("source", source.id), source.lateness, places.get(source.id, []))
+            source.id: SourceTimes(key("source", source.id), source.lateness, places.get(source.id, []), sources)
             for source in stage.sources
             if source.lateness is not None
         }

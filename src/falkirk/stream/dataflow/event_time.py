@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from falkirk.state.codec import prefix_end
 from falkirk.state.store import State
 from falkirk.stream.dataflow.packing import Mark
 from falkirk.stream.dataflow.task_counts import SourceWatermark
@@ -97,10 +98,12 @@ _encode = msgspec.msgpack.Encoder().encode
 class SourceTimes:
     """The partitions of one source in one task."""
 
-    def __init__(self, key: bytes, lateness: Lateness, places: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self, key: bytes, lateness: Lateness, places: Iterable[tuple[str, int]], sources: bytes | None = None
+    ) -> None:
         """`key`: in state. `places`: the partitions that the task is known to read; topics that join later are added by
-        their records."""
-        self.key, self.lateness, self.places = key, lateness, list(places)
+        their records. `sources`: what the keys of all sources begin with."""
+        self.key, self.lateness, self.places, self.sources = key, lateness, list(places), sources
 
     def begun(self, found: Times | None, clock: int, read: Collection[tuple[str, int]] | None) -> Times:
         """The times at the start of a step that reads these partitions, as far as they are the source's; None: all."""
@@ -216,6 +219,10 @@ class EventTime:
         kept = [*inputs.values(), *outputs.values()]
         self._read = state.get([one.key for one in kept])
         found = [None if value is None else _decode(value) for value in self._read]
+        self._former = [
+            former_of(one, state) if times is None else None for one, times in zip(kept, found, strict=True)
+        ]
+        found = [times if was is None else was[1] for times, was in zip(found, self._former, strict=True)]
         self._kept = [(one.key, one.begun(times, clock, read)) for one, times in zip(kept, found, strict=True)]
         begun = [times for _, times in self._kept]
         self.times = dict(zip(inputs, begun, strict=False))
@@ -279,6 +286,17 @@ class EventTime:
         values = [(key, _encode(times)) for key, times in self._kept]
         if changed := [pair for pair, was in zip(values, self._read, strict=True) if pair[1] != was]:
             state.put([key for key, _ in changed], [value for _, value in changed])
+        if former := [was[0] for was in self._former if was is not None]:
+            state.put(former, [None] * len(former))
+
+
+def former_of(one: SourceTimes | SenderTimes | SentTimes, state: State) -> tuple[bytes, Times] | None:
+    """The times of a source that is not known, under another id of it: a source of the same topics."""
+    if not isinstance(one, SourceTimes) or one.sources is None:
+        return None
+    topics = {topic for topic, _ in one.places}
+    known = ((key, _decode(value)) for key, value in state.scan(one.sources, prefix_end(one.sources)))
+    return next((pair for pair in known if topics & {part.topic for part in pair[1].parts}), None)
 
 
 def times_in(state: State, keys: Sequence[bytes]) -> list[Times | None]:
