@@ -27,7 +27,8 @@ from falkirk.stream.definition.expressions import bare_column
 
 NEVER_ADDED = (
     "a function of a grouped result must give the same rows for the same row, whenever it is called; and a source of changes "
-    "with weights or envelopes must have added the row"
+    "with weights or envelopes must have added the row. If the flow before it was changed, undo that; or raise version= of "
+    "the operators with state from there on, and rebuild them"
 )
 """The hint for rows that are retracted, but were never added."""
 
