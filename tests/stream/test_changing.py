@@ -267,3 +267,22 @@ def test_a_watermark_goes_on_when_its_source_has_another_id() -> None:
     app.run()
     assert app.sinks["out"].table["a", 0]["n"] == 2
     assert app.sinks["out"].table["a", 120_000]["n"] == 2
+
+
+def test_a_group_with_other_keys_is_rebuilt_beside_the_one_of_before_which_then_goes() -> None:
+    def finer(rows: fk.Stream) -> None:
+        rows.group_by("k", "o", id="h").agg(s=fk.sum("v")).sink("finer", key=["k", "o"], value=JSON)
+
+    def both(rows: fk.Stream) -> None:
+        total("k")(rows)
+        finer(rows)
+
+    app = started(flow(total("k")))
+    app.change(flow(both), rebuild=["h"])
+    app.run()
+    app.change(flow(finer), drop=["g"])
+    app.send("orders", THEN)
+    app.run()
+    assert app.sinks["finer"].table == {
+        (row["k"], row["o"]): {"k": row["k"], "o": row["o"], "s": row["v"]} for row in FIRST + THEN
+    }

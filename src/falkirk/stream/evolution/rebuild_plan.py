@@ -98,8 +98,8 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
                 f"{o.id!r} has its groups under other keys than before, so which of their records go cannot be told:\n"
                 f"  − {before[o.id].words}\n  + {o.state_words()}",
                 where=f"stage {stage.id}",
-                hint="give the operator a new id=, and its sink another topic: a new operator is rebuilt too; or give the "
-                "flow another name",
+                hint="keep the group as it was, and add the new one beside it, with another id=, another sink topic, and "
+                "--rebuild; or give the flow another name",
             )
         if o.compared and not was_the_same(before[o.id], o) and (other := _reader(stage, o)) is not None:
             raise StateError(
