@@ -126,6 +126,20 @@ def test_layouts_that_differ_in_topics_that_joined_are_told_from_those_of_anothe
     )
 
 
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_sink_does_not_move_between_a_batch_part_and_the_stages(batch: bool) -> None:
+    flow = fk.Flow("app")
+    flow.source("bids", value=fk.Json({"id": int})).with_regime(fk.Batch() if batch else fk.EagerCheckpoint()).sink(
+        "out", value=fk.Json()
+    )
+    plan = flow.plan("falkirk")
+    streamed, other = KNOWN, msgspec.structs.replace(KNOWN, stages=(stage(outputs=("elsewhere",)),))
+    compatibility.check_moved_sinks(other if batch else streamed, plan)
+    with pytest.raises(StateError, match="its records would be there twice") as raised:
+        compatibility.check_moved_sinks(streamed if batch else other, plan)
+    assert ("stage 'stats', and would be written by batch part" in raised.value.what) == batch
+
+
 def test_a_new_stage_is_let_through() -> None:
     compatibility.check_stages(KNOWN, [stage(), stage(id="more")])
 

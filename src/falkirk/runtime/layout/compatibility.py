@@ -22,7 +22,7 @@ from falkirk.state.shards import SHARDS
 from falkirk.wording import counted
 
 if TYPE_CHECKING:  # `falkirk status` needs no Polars
-    from falkirk.stream.stages.plan import Stage
+    from falkirk.stream.stages.plan import Plan, Stage
 
 FROM_SCRATCH = (
     "give the flow another name: it then starts from scratch, beside this one; or let this one start from scratch, with "
@@ -214,6 +214,23 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
     differences = (error for was, stage in both for error in _differences(was, stage))
     if errors := [*_lost(both, losing), *differences, *_written_again(known, now)]:
         raise _together(errors)
+
+
+def check_moved_sinks(known: LayoutRecord, plan: Plan) -> None:
+    """A sink stays streaming, or stays in a batch part: either would write again what the other has written. Raises
+    StateError."""
+    streamed = {topic: f"stage {stage.id!r}" for stage in known.stages for topic in stage.outputs}
+    sinks = {topic for topic, was in known.topics.items() if was.role == "sink"}
+    moved = [(o.topic, streamed[o.topic], f"batch part {b.id!r}") for b in plan.batches for o in b.outputs
+             if o.topic in sinks & streamed.keys()]  # fmt: skip
+    moved += [(o.topic, "a batch part", f"stage {s.id!r}") for s in plan.stages for o in s.outputs
+              if o.topic in sinks - streamed.keys()]  # fmt: skip
+    for topic, was, now in moved:
+        raise StateError(
+            f"{topic!r} was written by {was}, and would be written by {now}: its records would be there twice",
+            where=f"app {known.app!r}",
+            hint=f"leave that part as it was; or write to another topic; or {FROM_SCRATCH}",
+        )
 
 
 def _written_again(known: LayoutRecord, now: Sequence[StageRecord]) -> Iterator[StateError]:

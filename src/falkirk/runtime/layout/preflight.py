@@ -13,7 +13,7 @@ from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
+from falkirk.runtime.layout.compatibility import as_recorded, check_moved_sinks, check_topics, stage_records
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
 from falkirk.runtime.layout.wanted_topics import logs_of, result_partitions, room_for, topics_to_make
 from falkirk.stream.access.endpoints import views_of
@@ -80,6 +80,7 @@ def preflight(
         least = {t: known.topics[t].partitions for t in growing & known.topics.keys() & found.keys()}
         found |= topics.with_partitions({t: n for t, n in least.items() if found[t].partitions < n})
         check_topics(known, found, growing)
+        check_moved_sinks(known, plan)
     check_sources(plan, found, topics)
     check_sinks(plan, found, topics)
     counts = {name: info.partitions for name, info in found.items() if name in roles}
