@@ -193,6 +193,15 @@ class Late(fk.Process):
             raise RuntimeError("late")
 
 
+def test_the_hint_for_a_lookup_in_a_stream_of_one_row_for_each_key_makes_a_table_of_it() -> None:
+    flow = fk.Flow("f")
+    people = flow.source("people", key="id", value=fk.Json({"id": int, "name": str}), changes="upsert")
+    visits = flow.source("visits", value=fk.Json({"person": int}))
+    with pytest.raises(DefinitionError, match=r'flow\.table\(stream, key="id"\)'):
+        visits.lookup(people, on="person")
+    assert visits.lookup(flow.table(people, key="id"), on="person").schema.names() == ["person", "name"]
+
+
 def test_a_timer_that_fails_is_gone_and_has_a_letter_without_a_record() -> None:
     app = app_of(lambda s: s.key_by("k").process(Late(), id="late", on_error=fk.DeadLetter()))
     put(app, 1, -1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from falkirk.runtime.app.warnings import unbounded
 from falkirk.stream.flow.load import load_flow
 
 FLOW = 'import falkirk as fk\n\nflow = fk.Flow("{}")\n'
@@ -18,3 +19,29 @@ def test_an_edited_flow_is_not_taken_for_what_it_was(tmp_path: Path, monkeypatch
         file.write_text(FLOW.format(name))
         os.utime(file, (1_700_000_000, 1_700_000_000))
         assert load_flow(f"{file}:flow").name == name
+
+
+JOINS = """
+import falkirk as fk
+
+def joined(name):
+    flow = fk.Flow(name)
+    left, right = (flow.source(x, key="id", value=fk.Json({"id": int})) for x in "ab")
+    left.join(right, on="id", id="both").sink(name, key="id", value=fk.Json(), changes="weights")
+    return flow
+
+one, other = joined("one"), joined("other")
+"""
+
+
+def test_a_command_warns_of_unbounded_state_of_its_flow_and_of_no_other_in_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "joins.py"
+    file.write_text(JOINS)
+    flow = load_flow(f"{file}:one")
+    assert not caplog.messages
+    ((words, bound),) = unbounded(flow.plan())
+    assert words.startswith("join 'both' (")
+    assert words.endswith("joins.py:7) keeps every row of a and b for ever")
+    assert "within=" in bound

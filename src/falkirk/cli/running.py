@@ -24,7 +24,7 @@ from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.app.hosts import Hosts
 from falkirk.runtime.app.outlets import meet_tables
 from falkirk.runtime.app.until_end import UntilEnd
-from falkirk.runtime.app.warnings import one_task
+from falkirk.runtime.app.warnings import one_task, unbounded
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.identity import hold_app
@@ -202,7 +202,7 @@ def _supervise(
     if end is not None and following is not None and following.finished() and app.tasks:
         publish_rest(app, settings.cluster(), settings.databases)
         _check_parts(app, settings)
-        _say_end(app, target, settings, end.progress()[1], watch.board.seconds)
+        _say_end(app, target, settings, end.progress()[1], watch.board)
 
 
 def _say_begin(app: App, settings: Settings, *, there: bool) -> None:
@@ -212,8 +212,9 @@ def _say_begin(app: App, settings: Settings, *, there: bool) -> None:
     say(f"{app.name}: {counted(len(app.tasks), 'task')}, {workers}{drives}, pid {os.getpid()}")
 
 
-def _say_end(app: App, target: str, settings: Settings, read: int, seconds: float) -> None:
-    records, took = counted(read, "input record"), clock(seconds)
+def _say_end(app: App, target: str, settings: Settings, read: int, board: Board) -> None:
+    records, took = counted(read, "input record"), clock(board.seconds)
+    dead, skipped = board.failed()
     if settings.beside:
         again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
         say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "
@@ -221,6 +222,10 @@ def _say_end(app: App, target: str, settings: Settings, read: int, seconds: floa
     else:
         # Those of earlier runs are among them, which a run that reads none has too.
         say(f"{app.name}: everything is processed: {records} in the sources; this run took {took}")
+        if dead:
+            say(f"{app.name}: {counted(dead, 'dead letter')} of this run: falkirk dlq list {app.name} shows why")
+        if skipped:
+            say(f"{app.name}: {skipped:,} failed and were skipped by this run, because of on_error=")
 
 
 def _check_parts(app: App, settings: Settings) -> None:
@@ -257,4 +262,6 @@ def _bind(plan: Plan, settings: Settings, topics: Topics) -> App:
     Hosts(app, settings, topics).check_alone()
     for words in one_task(app.plan, Counter(bound.task.id.stage for bound in app.tasks)):
         logger.warning("%s", words)
+    for words, hint in unbounded(app.plan):
+        logger.warning("%s. To do: %s", words, hint)
     return app

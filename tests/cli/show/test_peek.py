@@ -76,6 +76,7 @@ def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: P
     keep = ("--keep-steps", "10m")
     code, _, err = peeking.call("run", "app.py:flow", "--until", "end", *keep, "--brokers", peeking.brokers)
     assert code == 0, err
+    assert f"app: 1 dead letter of this run: falkirk dlq list {topic_prefix}app shows why" in err
 
     code, out, _ = peeking.call("peek", "app.py:flow")
     assert code == 0

@@ -29,7 +29,7 @@ from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, S
 from falkirk.runtime.app import outlets
 from falkirk.runtime.app.app import check_fit, dated_by_writers
 from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
-from falkirk.runtime.app.warnings import expired, one_task
+from falkirk.runtime.app.warnings import expired, one_task, unbounded
 from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.inputs import topics_now
@@ -154,6 +154,8 @@ def _warnings(found: Preflight, topics: Topics) -> Iterator[Finding]:
     hint = "group by a column with more values first, or give the flow one partition"
     for words in one_task(found.plan, found.sizes):
         yield Finding("one task", True, words, hint, warning=True)
+    for words, bound in unbounded(found.plan):
+        yield Finding("unbounded state", True, words, bound, warning=True)
     if found.past.layout is None:
         for words in expired(found.plan, topics, WallClock().now()):
             yield Finding("retention", True, words, "give the sink's topic a longer retention.ms", warning=True)

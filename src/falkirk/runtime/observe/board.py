@@ -264,6 +264,10 @@ class Board:
             )
         return found
 
+    def failed(self) -> tuple[int, int]:
+        """Records and rows that failed here since the start: dead letters, and those that were skipped."""
+        return self._dead.total(), self._skipped.total()
+
     def epochs_left(self) -> list[str]:
         """What a run until the end waits for besides records: its batch parts, and what each does now."""
         left = []

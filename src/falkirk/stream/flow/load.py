@@ -25,6 +25,15 @@ def loading() -> str:
     return _under_way[-1] if _under_way else ""
 
 
+@contextmanager
+def _loading(target: str) -> Iterator[None]:
+    _under_way.append(target)
+    try:
+        yield
+    finally:
+        _under_way.pop()
+
+
 def load_flow(target: str) -> Flow:
     """The flow that `target` names: an object in a module, or a file of SQL. Without ":name", the module's only flow.
     Raises ConfigError, and DefinitionError if the module cannot be imported.
@@ -37,13 +46,11 @@ def load_flow(target: str) -> Flow:
     if target.endswith(".sql"):
         from falkirk.stream.sql.file import flow_of
 
-        return flow_of(Path(target))
+        with _loading(target):
+            return flow_of(Path(target))
     place, _, name = target.partition(":")
-    _under_way.append(target)
-    try:
+    with _loading(target):
         module = _module(place)
-    finally:
-        _under_way.pop()
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
     if name:
         if name not in flows:

@@ -113,8 +113,11 @@ def join(
 
 
 def warn_of_growth(made: op.Join) -> None:
-    """Says that a join's state has no bound."""
-    if made.growing:
+    """Says that a join's state has no bound. A command that loads the flow says so itself: its file may have other flows, and
+    each worker loads it again."""
+    from falkirk.stream.flow.load import loading  # which imports flows
+
+    if made.growing and not loading():
         logger.warning("%s keeps %s. To do: %s", made.where, made.growing, made.bounded_by)
 
 

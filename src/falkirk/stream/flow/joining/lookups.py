@@ -68,6 +68,15 @@ def table_of(graph: op.Graph, operator: op.Operator, key: Key, where: str) -> Ta
     return Table(graph, operator, key)
 
 
+def _made_table(stream: Any) -> str:
+    """How to make a table of what is none."""
+    known = getattr(stream, "_op", None)
+    if isinstance(known, op.Operator) and known.unique:
+        key = ", ".join(f'"{name}"' for name in sorted(known.unique))
+        return f"make one of this stream: flow.table(stream, key={key if len(known.unique) == 1 else f'[{key}]'})"
+    return 'make one: flow.table("carriers", key="carrier", …)'
+
+
 def lookup(
     before: op.Operator,
     graph: op.Graph,
@@ -84,7 +93,7 @@ def lookup(
         raise DefinitionError(
             f"{table!r} is not a table",
             where=f"lookup ({line})",
-            hint='make one: flow.table("carriers", key="carrier", …)',
+            hint=_made_table(table),
         )
     key, known = table._key, table._op
     spelt = list(key.columns) if on is None else [on] if isinstance(on, str) else list(on)
