@@ -68,6 +68,8 @@ def test_the_ranges_behind_a_record_hold_what_it_comes_from_and_little_else(thro
         (own,) = [r for r in ranges if r.partition == value["partition"] and r.start <= value["offset"] < r.end]
         assert own.end - own.start <= 2 * 2  # two records of each partition a step
         assert [r.kind for r in made.reads] == ["edge"] * len(made.reads)
+        for read in made.reads:
+            assert len({(by.task, by.step) for by in read.by}) == len(read.by)
 
 
 def test_what_is_trimmed_is_said_with_what_is_known_without_it(through: fk.testing.App) -> None:

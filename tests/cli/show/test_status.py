@@ -51,6 +51,17 @@ def test_where_workers_answer_for_their_state_is_shown() -> None:
     assert [line.strip() for line in text.get().splitlines() if "state at" in line] == ["state at w-0  http://h:9200"]
 
 
+def test_on_a_narrow_screen_no_figure_and_no_name_is_cut_off() -> None:
+    name = "a-stage-with-a-long-name.on.customer"
+    tasks = [TaskStatus(f"{name}/7", "app.0123456789ab-3", "h", "running", 1_234, 0.0, 5, 1.0, 98_765, [])]
+    stages = [StageStatus(name, "eager", True, 1, 1, 0, 0.0)]
+    console = Console(width=100)
+    with console.capture() as text:
+        console.print(shown(Status("app", "running", "app", 1, "1", 0, stages, tasks, [])))
+    assert "…" not in text.get()
+    assert all(word in text.get() for word in ("98,765", "0123456789ab-3", "running", "1,234", "/7"))
+
+
 def test_a_task_without_a_report_that_counts_is_not_shown_as_running() -> None:
     tasks = [
         TaskStatus("s/0", "app.w-0", "h", "running", 1, 0.0, None, None, 0, []),

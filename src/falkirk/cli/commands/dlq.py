@@ -21,9 +21,8 @@ from falkirk import wording
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.inspect.dead_letters import DeadLetters, FoundLetter, Replay, ReplayPlan, counted
+from falkirk.runtime.inspect.dead_letters import Count, DeadLetters, FoundLetter, Kind, Replay, ReplayPlan, counted
 from falkirk.runtime.inspect.letters import Choice, Marks
-from falkirk.runtime.observe.console import table
 from falkirk.stream.access.endpoints import plain
 from falkirk.stream.flow.load import load_flow
 
@@ -86,13 +85,10 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
                 msgspec.json.encode({**kind._asdict(), **told, "first": _time(count.first), "last": _time(count.last)})
             )
         return
-    rows = table("stage", "operator", "topic", "letters:8", "replayed:8", "failed again:8", "first", "last", "reason")
     for kind, count in counts.items():
-        rows.add_row(
-            Text(kind.stage, "bold"), Text(kind.operator), kind.topic or "–", f"{count.letters:,}", f"{count.replayed:,}",
-            f"{count.failed_again:,}", _time(count.first), _time(count.last), Text(kind.reason),
-        )  # fmt: skip
-    screen.print(rows if counts else Text("no dead letters", "dim"))
+        screen.print(_kind(kind, count))
+    if not counts:
+        screen.print(Text("no dead letters", "dim"))
     if letters.foreign:
         screen.print(Text(f"{wording.counted(letters.foreign, 'other record')} in {', '.join(letters.where)}", "dim"))
 
@@ -215,6 +211,25 @@ def _choice(options: dict[str, Any]) -> Choice:
             raise ConfigError(f"{text!r} is not an offset", where="--offset", hint="write 17, or 17-20")
         offsets = (int(found[1]), int(found[2] or found[1]))
     return Choice(options["stage"], options["reason"], options["topic"], options["partition"], offsets)
+
+
+def _kind(kind: Kind, count: Count) -> Text:
+    """Letters of one kind for people: lines instead of a table, which few screens are wide enough for.
+
+    >>> print(_kind(Kind("stats", "source bids", "bids", "not JSON"), Count(2_000, 3, 1, 1_000, 2_000)))
+    2,000 letters  stage stats  source bids  topic bids
+      not JSON
+      from 1970-01-01T00:00:01.000Z to 1970-01-01T00:00:02.000Z
+      3 replayed, 1 failed again
+    """
+    shown = Text.assemble(
+        (wording.counted(count.letters, "letter"), "bold"), ("  stage ", "dim"), kind.stage, f"  {kind.operator}",
+        ("  topic ", "dim"), kind.topic or "–", "\n  ", (kind.reason, "red"),
+        ("\n  from ", "dim"), _time(count.first), (" to ", "dim"), _time(count.last),
+    )  # fmt: skip
+    if count.replayed:
+        shown.append(f"\n  {count.replayed:,} replayed, {count.failed_again:,} failed again")
+    return shown
 
 
 def _object(found: FoundLetter, marks: Marks) -> dict[str, Any]:

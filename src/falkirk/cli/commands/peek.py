@@ -16,8 +16,8 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.peek import Start, peek, peek_complete
 from falkirk.runtime.observe.console import table
-from falkirk.stream.access.endpoints import Row, View, plain, views_named, views_of
-from falkirk.stream.access.objects import as_object, in_words
+from falkirk.stream.access.endpoints import Row, View, views_named, views_of
+from falkirk.stream.access.objects import as_object, as_text, in_words
 from falkirk.stream.flow.load import load_flow
 
 
@@ -132,11 +132,13 @@ class Lines:
 
 
 class Rows:
-    """A table that grows: one head, and columns as wide as their widest content so far."""
+    """A table that grows: one head, and columns as wide as their widest content so far. Where the screen is too narrow for
+    it, each record is a block of lines, because a table would lose its last columns."""
 
     def __init__(self, view: View, screen: Console) -> None:
-        self._columns, self._screen = view.columns, screen
+        self._columns, self._screen, self._topic = view.columns, screen, view.topic
         self._widths: dict[int, int] = {}
+        self._blocks = False
 
     def __call__(self, rows: Sequence[Row]) -> None:
         """Show some more."""
@@ -147,26 +149,39 @@ class Rows:
         shown = [names, *(self._cells(row) for row in rows)]
         for i in range(len(names)):
             self._widths[i] = max(self._widths.get(i, 0), *(len(cells[i]) for cells in shown))
+        self._blocks = self._blocks or sum(self._widths.values()) + 2 * len(names) > self._screen.width
+        if self._blocks:
+            for cells in shown[1:]:
+                self._screen.print(self._block(names, cells))
+            return
         grown = table(*names)
         grown.show_header = first
         for column, width in zip(grown.columns, self._widths.values(), strict=True):
-            column.min_width = min(width, self._screen.width // 3)
+            column.min_width = width
             column.justify = "right" if column.header in ("partition", "offset") else "left"
         for cells in shown[1:]:
             grown.add_row(*map(Text, cells[:-1]), Text(cells[-1], "red"))
         self._screen.print(grown)
+
+    def _block(self, names: Sequence[str], cells: Sequence[str]) -> Text:
+        """One record, a line for each of its fields."""
+        partition, offset, timestamp, *fields, made, note = cells
+        shown = Text.assemble((f"{self._topic}[{partition}] {offset}", "bold"), f"  {timestamp}")
+        if made:
+            shown.append("  made by ", "dim").append(made)
+        if note:
+            shown.append(f"\n  {note}", "red")
+        named = list(zip(names[3:], fields, strict=False))
+        width = max(len(name) for name, _ in named)
+        for name, value in named:
+            if value:
+                shown.append(f"\n  {name:<{width}}  ", "dim").append(value)
+        return shown
 
     def _cells(self, row: Row) -> list[str]:
         made = "" if row.maker is None else f"{row.maker.task} {row.maker.step:,}"
         made = made if row.epoch is None else f"epoch {row.epoch}"
         note = "tombstone" if row.values is None else "taken back" if row.weight < 0 else ""
         note = f"unreadable: {row.unreadable}" if row.unreadable else note
-        values = [_text(row.values[c]) if row.values is not None else "" for c in self._columns]
-        return [str(row.partition), str(row.offset), in_words(row.timestamp), _text(row.key), *values, made, note]
-
-
-def _text(value: Any) -> str:
-    shown = plain(value)
-    if isinstance(shown, str):
-        return shown
-    return "–" if shown is None else msgspec.json.encode(shown).decode()
+        values = [as_text(row.values[c]) if row.values is not None else "" for c in self._columns]
+        return [str(row.partition), str(row.offset), in_words(row.timestamp), as_text(row.key), *values, made, note]

@@ -18,6 +18,7 @@ from falkirk.runtime.inspect.state import States, TaskState, first_rows, key_of
 from falkirk.runtime.observe.console import table as columns_of
 from falkirk.state.cells import as_decimal
 from falkirk.stream.access.endpoints import plain
+from falkirk.stream.access.objects import as_text
 from falkirk.stream.access.stored_state import Table
 from falkirk.stream.flow.load import load_flow
 
@@ -110,9 +111,10 @@ def key_texts(key: str, table: Table) -> list[str | None]:
         given = msgspec.json.decode(key, type=list[Any])
     except msgspec.DecodeError as error:
         names = ", ".join(table.asked)
+        example = ",".join(f'"{name}"' for name in table.asked)
         raise ConfigError(
             f"{key!r} is not a valid key of this state, which has the columns {names}",
-            hint='give a JSON array: \'["JFK","LAX"]\'',
+            hint=f"give a JSON array of them, for example: '[{example}]'",
         ) from error
     texts = [None if v is None else v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in given]
     if len(texts) != len(table.asked):
@@ -142,7 +144,7 @@ class Show:
         if rows.height:
             shown = columns_of(*rows.columns)
             for values in rows.iter_rows():
-                shown.add_row(*(_text(value) for value in values))
+                shown.add_row(*(as_text(value) for value in values))
             self._screen.print(shown)
 
     def _object(self, state: TaskState, row: dict[str, Any]) -> dict[str, Any]:
@@ -155,10 +157,3 @@ class Show:
                 value[name] = plain(row[name])
         key = {name: plain(row[name]) for name in self._table.asked}
         return {"key": key, "value": value, "task": state.task, "step": state.step}
-
-
-def _text(value: Any) -> str:
-    shown = plain(value)
-    if isinstance(shown, str):
-        return shown
-    return "–" if shown is None else msgspec.json.encode(shown).decode()

@@ -129,7 +129,8 @@ class Tracer:
         if (begin := self.topics.begin(place)) > read.start:
             read.kept_from = begin
         found = dict.fromkeys(p for m in self.topics.between(place, read.start, read.end) for p in provenances(m))
-        read.by = [self.trace(origin) for origin in found if origin.task is not None]
+        steps = [self.trace(origin) for origin in found if origin.task is not None]
+        read.by = list({id(step): step for step in steps}.values())  # a step may have written several records
 
     def _steps_of(self, task: str) -> Mapping[int, StepRecord]:
         if task not in self._steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.rule import Rule
 from rich.table import Table
@@ -110,11 +110,13 @@ def paused_words(asked: Request | None) -> list[str]:
 
 
 def table(*columns: str) -> Table:
-    """Names to the left, figures to the right, each under its name."""
+    """Names to the left, figures to the right, each under its name. On a narrow screen long names go on in the next line."""
     table = Table(box=None, header_style="dim", pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         name, _, width = column.partition(":")
-        table.add_column(name, justify="right" if width else "left", min_width=int(width or 0) or None, no_wrap=True)
+        justify: JustifyMethod = "right" if width else "left"
+        least = int(width or 0) or None
+        table.add_column(name, justify=justify, min_width=least, no_wrap=bool(width), overflow="fold")
     return table
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from falkirk.stream.access.endpoints import Row, plain
 
 
@@ -36,6 +38,18 @@ def as_object(row: Row, *, raw: bool = False) -> dict[str, Any]:
         "unreadable": row.unreadable or None,
     }
     return found | {name: it for name, it in more.items() if it is not None}
+
+
+def as_text(value: Any) -> str:
+    """A value for people: JSON, but text, times and the like without quotes.
+
+    >>> as_text("eu"), as_text(datetime(2026, 1, 1, tzinfo=UTC)), as_text([1, "a"]), as_text(None)
+    ('eu', '2026-01-01T00:00:00Z', '[1,"a"]', '–')
+    """
+    shown = msgspec.to_builtins(plain(value))
+    if isinstance(shown, str):
+        return shown
+    return "–" if shown is None else msgspec.json.encode(shown).decode()
 
 
 def in_words(millis: int) -> str:
