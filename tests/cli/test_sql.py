@@ -63,6 +63,10 @@ def test_a_file_of_another_name_is_refused() -> None:
     ("options", "what"),
     [
         ([], "no file given"),
+        (["shop.txt"], "is no file of SQL"),
+        (["shop.sql"], "no brokers given"),
+        (["shop.sql", "--file", "barn.sql"], "there are two files"),
+        (["shop.sql", "--tables", "tables.toml"], "--tables is for the prompt"),
         (["--file", "shop.sql", "--tables", "tables.toml"], "--tables is for the prompt"),
         (["--dev", "--tables", "none.toml"], "cannot read none.toml"),
     ],

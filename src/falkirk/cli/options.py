@@ -202,8 +202,7 @@ def run_options(command: Command) -> Command:
 
 def sql_options(command: Command) -> Command:
     """The options for running a file of SQL."""
-    file = click.option("--file", "target", metavar="FILE.sql", default="", help="The statements.  [default with --dev: a "
-                        "prompt]")  # fmt: skip
+    file = click.option("--file", "target", metavar="FILE.sql", default="", help="The same as FILE.sql.")  # fmt: skip
     return _with([file, *_run()[1:], config()], command)
 
 

@@ -51,7 +51,14 @@ def test_operators_are_on_lines_of_the_file(tmp_path: Path) -> None:
     [
         (TABLE, "no rows are inserted anywhere", "line 1"),
         (TABLE + "drop table orders;" + TOTALS, "this statement has no effect in a file", "line 2"),
-        (TABLE.replace("key=", "kee=") + TOTALS, "a table has no option 'kee'", "line 1"),
+        (
+            TABLE.replace("key=", "kee=") + TOTALS,
+            "a table has no option 'kee'",
+            f"line 1, column {TABLE.index('key=') + 1} ",
+        ),
+        (TABLE.replace(";", "") + VIEW + TOTALS, "the statement before this one has no end", "line 2, column 1 "),
+        (TABLE + VIEW.replace(";", "") + TOTALS, "the statement before this one has no end", "line 3, column 1 "),
+        (TABLE.replace("table", "tabel") + TOTALS, "the SQL cannot be read", "line 1, column 1 "),
         (TABLE.replace("bigint", "bigin") + VIEW + TOTALS, "", "line 1"),
         (TABLE + VIEW + VIEW + TOTALS, "'paid' is defined twice", "line 3"),
         (TABLE + TOTALS, "there is no table 'paid'", "line 2"),

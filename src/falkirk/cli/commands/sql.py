@@ -16,6 +16,7 @@ from falkirk.errors import ConfigError
 
 
 @click.command(epilog=LIVE)
+@click.argument("place", metavar="[FILE.sql]", required=False, default="")
 @sql_options
 @workers_option
 @until_option
@@ -25,7 +26,7 @@ from falkirk.errors import ConfigError
 @click.option("--dev", "own_kafka", is_flag=True, help="Run on an embedded Kafka that starts and stops with it.")
 @click.option("--tables", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.toml", help="Tables for the prompt: "
               '[bids], with columns = {price = "bigint"} and the options of create table.')  # fmt: skip
-def sql(target: str, own_kafka: bool, tables: Path | None, **options: Any) -> None:
+def sql(place: str, target: str, own_kafka: bool, tables: Path | None, **options: Any) -> None:
     """Run a file of SQL on a Kafka cluster, as falkirk run runs a flow: the same guarantees, options and commands.
 
     With --dev and without a file, it is a prompt on an embedded Kafka. A select shows its result and follows its input,
@@ -42,16 +43,19 @@ def sql(target: str, own_kafka: bool, tables: Path | None, **options: Any) -> No
 
     \b
     falkirk sql --dev
-    falkirk sql --file shop.sql --dev
-    falkirk sql --file shop.sql --brokers broker-1:9092 --workers 4 --state-dir /var/lib/shop
+    falkirk sql shop.sql --dev
+    falkirk sql shop.sql --brokers broker-1:9092 --workers 4 --state-dir /var/lib/shop
     """
+    if place and target:
+        raise ConfigError("there are two files", where=f"{place} and --file {target}", hint="give one")
+    target = target or place
     if not target:
         _prompt(tables, own_kafka, options)
         return
     if tables is not None:
         raise ConfigError("--tables is for the prompt", hint="write create table into the file, or leave out --file")
     if not target.endswith(".sql"):
-        raise ConfigError(f"{target!r} is no file of SQL", where="--file", hint="its name ends in .sql")
+        raise ConfigError(f"{target!r} is no file of SQL", hint="its name ends in .sql")
     command = dev if own_kafka else run
     assert command.callback is not None
     command.callback(target=target, **options, **({} if own_kafka else {"place": None}))
@@ -59,7 +63,7 @@ def sql(target: str, own_kafka: bool, tables: Path | None, **options: Any) -> No
 
 def _prompt(tables: Path | None, own_kafka: bool, options: dict[str, Any]) -> None:
     if not own_kafka:
-        raise ConfigError("no file given", hint="--file FILE.sql; or --dev for a prompt on an embedded Kafka")
+        raise ConfigError("no file given", hint="name a FILE.sql; or --dev for a prompt on an embedded Kafka")
     if not find_spec("sqlglot"):
         raise ConfigError("SQL needs its parser", hint="pip install 'falkirk[sql]'")
     from falkirk.cli.prompt.loop import prompt

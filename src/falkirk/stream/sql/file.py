@@ -24,7 +24,7 @@ from falkirk.stream.formats.types import Int64
 from falkirk.stream.sql.parsing import checked_query, statements
 from falkirk.stream.sql.query import compiled
 from falkirk.stream.sql.scalar.types import type_of
-from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.text import Text, span
 
 OPTIONS = ("topic", "format", "key", "time", "late", "idle", "start", "changes")
 """What a table says in with (…)."""
@@ -44,7 +44,8 @@ def flow_of(path: Path) -> Flow:
     try:
         sql = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", hint="name a file of SQL statements") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read {path}: {why}", hint="name a file of SQL statements") from None
     text = Text(sql, str(path))
     found = statements(text)
     inserted = {target(s).name for s in found if isinstance(s, exp.Insert)}
@@ -154,7 +155,9 @@ class FileFlow:
             name = "format" if isinstance(option, exp.FileFormatProperty) else option.name
             value = option.this if isinstance(option, exp.FileFormatProperty) else option.args.get("value")
             if name not in OPTIONS or value is None:
-                raise self.text.error(option, f"a table has no option {name!r}", did_you_mean(name, OPTIONS))
+                start = max(0, self.text.sql.rfind(name, 0, span(option)[0]))  # the parser knows the value's place only
+                what = f"a table has no option {name!r}"
+                raise self.text.error_at(start, start + len(name), what, did_you_mean(name, OPTIONS))
             options[name] = value.name
         return options
 

@@ -5,8 +5,10 @@ Names are case-sensitive, as in the DSL; keywords and functions are not.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import polars as pl
 from sqlglot import exp
@@ -31,7 +33,8 @@ def statements(text: Text) -> Sequence[exp.Expr]:
     """
     try:
         dialect = Dialect.get_or_raise(DIALECT)
-        return [s for s in dialect.parser().parse(_tokens(text.sql, dialect), text.sql) if s is not None]
+        with _silent():
+            parsed = dialect.parser().parse(_tokens(text.sql, dialect), text.sql)
     except ParseError as error:
         told = error.errors[0]
         before = sum(len(line) + 1 for line in text.sql.split("\n")[: int(told["line"] or 1) - 1])
@@ -42,6 +45,38 @@ def statements(text: Text) -> Sequence[exp.Expr]:
         raise text.error(
             None, f"the SQL cannot be read: {str(error)[:1].lower()}{str(error)[1:]}", "close each quote and comment"
         ) from None
+    found = [s for s in parsed if s is not None]
+    for unread in (s for s in found if isinstance(s, exp.Command)):
+        raise _not_understood(unread, text)
+    return found
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """The parser logs the whole text of what it cannot read. The error says it with its place."""
+    log = logging.getLogger("sqlglot")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def _not_understood(command: exp.Command, text: Text) -> Exception:
+    """A create that the parser passes over to its semicolon. If another statement begins before that, a semicolon is
+    missing."""
+    rest = str(command.expression.name) if isinstance(command.expression, exp.Expr) else str(command.expression)
+    start = max(0, text.sql.find(rest) - len(str(command.this)))
+    end = start + len(str(command.this)) + len(rest)
+    if following := _BEGIN.search(text.sql, start + 1, end):
+        hint = "put a semicolon between them"
+        return text.error_at(*following.span(1), "the statement before this one has no end", hint)
+    hint = "write create table NAME (columns) or create view NAME as select …"
+    return text.error_at(start, end, "the SQL cannot be read", hint)
+
+
+_BEGIN = re.compile(r"^\s*(create|insert)\b", re.IGNORECASE | re.MULTILINE)
+"""A line that begins a statement."""
 
 
 def _tokens(sql: str, dialect: Dialect) -> list[Token]:
