@@ -20,7 +20,7 @@ def test_what_the_user_sets_wins() -> None:
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_what_the_protocol_rests_on_is_not_the_users_to_set(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not yours to set"):
+    with pytest.raises(ConfigError, match=f"{name} cannot be set: exactly-once depends on it"):
         Cluster("b:1", {name: "x"})
 
 

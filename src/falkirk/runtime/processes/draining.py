@@ -61,7 +61,7 @@ class Draining:
             self._before = "" if asked is None else asked.id
         if asked is not None and asked.id != self._before:
             self._tell(
-                f"{self._app.name} is drained, as {asked.by} asks: it leaves when what the sources hold is processed"
+                f"{self._app.name} drains, on request of {asked.by}: it stops when what the sources hold now is processed"
             )
             self._following = Following(lambda: self._until(asked))
         return False

@@ -300,7 +300,7 @@ class Operator(ABC):
         """A description for people who read a plan; `exactly`: with all details, for fingerprints."""
         words = self.words
         if self.on_error is not None:
-            words += f"; what fails: {self.on_error!r}"
+            words += f"; what fails: {self.on_error!r}" if exactly else f"; what fails {self.on_error.words}"
         return f"{words} ({self.exact_words})" if exactly else words
 
     # -- what runs -----------------------------------------------------------------------------------------------------

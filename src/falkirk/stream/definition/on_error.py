@@ -21,6 +21,11 @@ class Stop:
     falkirk.errors.SourceError: ...
     """
 
+    @property
+    def words(self) -> str:
+        """What becomes of what fails."""
+        return "stops the app"
+
 
 @dataclass(frozen=True, slots=True)
 class Skip:
@@ -33,6 +38,11 @@ class Skip:
     >>> fk.testing.run(flow, {"lines": [{"n": "1"}, {"n": "one"}]}).sinks["n"].rows
     [{'n': 1}]
     """
+
+    @property
+    def words(self) -> str:
+        """What becomes of what fails."""
+        return "is skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,16 @@ class DeadLetter:
                 where=user_line(),
                 hint='write "1%", or 0.01; leave it out if the app must never stop',
             )
+
+    @property
+    def words(self) -> str:
+        """What becomes of what fails.
+
+        >>> DeadLetter().words, DeadLetter("bad-bids", "1%").words
+        ('goes to the dead letters', 'goes to topic bad-bids; more than 1% stop the app')
+        """
+        limit = "" if self.stop_above is None else f"; more than {self.stop_above} stop the app"
+        return f"goes to {'the dead letters' if self.topic is None else f'topic {self.topic}'}{limit}"
 
     @property
     def share(self) -> float | None:

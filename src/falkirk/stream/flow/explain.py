@@ -101,7 +101,7 @@ def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
             sorted(source.value.schema.keys() - value.schema.keys()) if source.value.schema and value.schema else []
         )
         unread = f", without {', '.join(left_out)}" if left_out else ""
-        fails = "" if source.on_error is None else f"; what fails: {source.on_error!r}"
+        fails = "" if source.on_error is None else f"; what fails {source.on_error.words}"
         time = f", dated by {source.time}" if source.time is not None else ""
         time += f", {source.lateness}" if source.lateness is not None else ""
         yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{time}{unread}{fails}"

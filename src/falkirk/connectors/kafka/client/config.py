@@ -65,7 +65,7 @@ class Cluster:
         if taken := sorted(OWN & self.client.keys()):
             place = f"[cluster.{self.name}.kafka]" if self.name else "--set and [kafka]"
             raise ConfigError(
-                f"{taken[0]} is not yours to set: what is exactly once rests on it",
+                f"{taken[0]} cannot be set: exactly-once depends on it",
                 hint=f"leave it out of {place}"
                 + ("; say --session-timeout" if taken[0] == "session.timeout.ms" else ""),
             )

@@ -62,7 +62,7 @@ class Connections:
         """An initialised producer has a connection and must have reported it. Raises ClusterError."""
         if not self._usable:
             raise ClusterError(
-                "librdkafka does not report the state of its connections, which exactly-once rests on",
+                "librdkafka does not report the state of its connections, which exactly-once depends on",
                 hint="install a version of confluent-kafka that Falkirk is tested with",
             )
 

@@ -28,8 +28,8 @@ from falkirk.stream.operators.sinks.outlet import OutletLog, OutletSink
 from falkirk.stream.operators.sinks.sink_changes import final_rows
 
 HINT = (
-    "leave such rows out, or change them, for instance with fill_null; to continue without such rows: "
-    "on_error=fk.DeadLetter()"
+    "right before the sink, leave such rows out with filter, or change them with fill_null: a change before an exchange does "
+    "not reach rows that have passed it. To continue without such rows: on_error=fk.DeadLetter()"
 )
 YEARS = "a time outside of the years 1 to 9999"
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
