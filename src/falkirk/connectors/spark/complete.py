@@ -41,11 +41,11 @@ def complete_epoch(
     complete: dict[int, Complete] = {c.opened.epoch: c for c in epochs.kept}
     found = complete.get(max(complete, default=-1) if wanted == "latest" else wanted)
     if found is None:
-        known = f"those from {min(complete)} to {max(complete)}" if complete else "none"
+        known = f"complete epochs: {min(complete)} to {max(complete)}; " if complete else ""
         raise SourceError(
-            f"epoch {wanted} is not complete, or so old that it is forgotten",
+            f"epoch {wanted} is not complete, or no longer on record" if complete else "no epoch is complete yet",
             where=f"topic {epochs_topic}",
-            hint=f"complete are {known}; falkirk status tells how the newest is",
+            hint=f"{known}falkirk status APP shows the newest epoch",
         )
     begin = {o.topic: o for o in found.opened.outputs}
     end = {o.topic: o for o in found.completed.outputs}

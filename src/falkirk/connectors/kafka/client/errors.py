@@ -41,7 +41,9 @@ OLDEST = "2.8"
 
 _TOO_OLD = Words("the broker is too old", f"Falkirk needs Kafka {OLDEST} or later")
 _CREDENTIALS = Words(
-    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism ({settings})"
+    "the broker refused the credentials",
+    "check sasl.username, sasl.password and sasl.mechanism ({settings}), and "
+    "whether this port of the broker expects SASL (security.protocol)",
 )
 _RIGHTS = "falkirk check APP:FLOW says which right is missing; falkirk topics APP:FLOW --acls --user NAME prints all"
 _STARTED_AGAIN = (
