@@ -43,6 +43,7 @@ QUERIES = [
     "select a, b, w from l join r using (k) left join s on l.k = s.n",
     "select a, b, w from l left join r using (k) full join s on l.x = s.n and w = 'u'",
     "select a, b, w from l left join r using (k) right join s on l.x = s.n and r.y = s.c",
+    "select r.b from s join l on s.n = l.k right join r on l.x = r.y and l.a > 0",
     "select a, b, c from l, r, s where l.k = r.k and s.n = l.x and s.w = 'u' and l.a + r.b > 0",
     "select a, b, c from l, s, r where l.k = r.k and s.c = r.b and l.a <> s.n",
     "select one.a as a, two.a as other from l one join l two on one.k = two.k and one.a < two.a",

@@ -67,7 +67,7 @@ class Joiner:
     def __init__(self, text: Text, uses: Uses, ids: Ids) -> None:
         self.text, self.uses, self.ids = text, uses, ids
         self._named: set[str] = set()
-        """The names of semi and anti joins, of which the first has no table in its name."""
+        """The names so far. The first semi join and the first anti join have no table in theirs."""
 
     def relation(
         self, first: Relation, joins: Sequence[exp.Join], sources: Sequence[Relation], where: list[exp.Expr]
@@ -198,7 +198,7 @@ class Joiner:
         name = f"join.{tables}"
         if how in ("semi", "anti"):
             name = f"{how}.{tables}" if how in self._named else how
-            self._named.add(how)
+        name = free(name, self._named)
         with self.text.at(node):
             joined = mine.join(
                 theirs,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import narwhals as nw
 from sqlglot import exp
 
+from falkirk.state.codec import check_key_type
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.aggregates.positions import dense_rank, lag, lead, rank, row_number
 from falkirk.stream.definition.expressions import bare_column
@@ -145,6 +146,8 @@ class _Reader:
                 columns[window] = aggregates.given[function]
         schema, line = stream.schema, self.text.line
         where = f"over {name!r} ({line})"
+        for column in order.groups:
+            check_key_type(schema[column], where=where)
         check_kept(schema, order.groups, where)
         kind, size = order.frame
         if kind == "all":

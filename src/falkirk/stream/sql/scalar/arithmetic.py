@@ -92,7 +92,10 @@ def _modulo(build: Build, node: exp.Mod) -> Value:
 
 def _sides(build: Build, node: exp.Binary, sign: str) -> tuple[nw.Expr, nw.Expr, nw.Expr]:
     left, right = (side.unnest() for side in (node.left, node.right))
-    a, b = (need(build, side, "number", sign).settled() for side in (left, right))
+    values = [need(build, side, "number", sign) for side in (left, right)]
+    a, b = (value.settled() for value in values)
+    if any(isinstance(value.dtype, pl.Decimal) for value in values):  # Polars fails where a decimal is divided by zero
+        b = nw.when(b != 0).then(b)
     return a, b, a % b
 
 
@@ -113,11 +116,16 @@ def _round(build: Build, node: exp.Round) -> Value:
         return build.typed(node, rounded(value, digits))
     if not value.dtype.is_float():
         return value
-    # Half away from zero, as in SQL. Polars rounds half to even.
-    scaled = value.expr * 10**digits
+    return build.typed(node, rounded_float(value.expr, digits))
+
+
+def rounded_float(x: nw.Expr, digits: int) -> nw.Expr:
+    """A float with so many digits behind the point, half away from zero, as in SQL. Polars rounds half to even."""
+    scaled = x * 10**digits
     size = scaled.abs()
     whole = size.floor() + ((size - size.floor()) >= 0.5).cast(nw.Float64)
-    return build.typed(node, nw.when(scaled < 0).then(0 - whole).otherwise(whole) / 10**digits)
+    found: nw.Expr = nw.when(scaled < 0).then(0 - whole).otherwise(whole) / 10**digits
+    return found
 
 
 def rounded(value: Value, digits: int) -> nw.Expr:

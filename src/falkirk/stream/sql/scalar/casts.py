@@ -36,10 +36,29 @@ def _cast(build: Build, node: exp.Cast) -> Value:
         return build.typed(node, nw.lit(_whole(build, node, value.literal, dtype), dtype=narwhals(dtype)))
     if isinstance(value.literal, str) and pl.Series([value.literal]).cast(dtype, strict=False).has_nulls():
         raise build.text.error(node, f"{value.literal!r} is not {called(dtype)}", "a constant must be of the type")
+    if isinstance(dtype, pl.Decimal) and (given := _decimal(value, dtype)) is not None:
+        return build.typed(node, given.cast(narwhals(dtype)))
     source = arithmetic.as_integer(value) if dtype.is_integer() else value.settled()
     if value.dtype == pl.Boolean() and isinstance(dtype, pl.Decimal):
         source = source.cast(nw.Int64)
     return build.typed(node, source.cast(narwhals(dtype)))
+
+
+def _decimal(value: Value, wanted: pl.Decimal) -> nw.Expr | None:
+    """A value that loses digits behind the point, rounded half away from zero as in SQL; None: it has no such digits.
+
+    Polars rounds half to even.
+    """
+    digits = wanted.scale
+    if isinstance(value.dtype, pl.Decimal):
+        return arithmetic.rounded(value, digits) if value.dtype.scale > digits else None
+    if value.dtype.is_float():
+        return arithmetic.rounded_float(value.expr, digits)
+    scale = 37 - (wanted.precision - digits)  # one digit more in front of the point: 9.96 becomes 10.0
+    if value.dtype != pl.String() or scale <= digits + 1:
+        return None
+    exact = pl.Decimal(38, scale - 1)
+    return arithmetic.rounded(Value(value.expr.cast(narwhals(exact)), exact), digits)
 
 
 def _castable(given: pl.DataType, wanted: pl.DataType) -> bool:

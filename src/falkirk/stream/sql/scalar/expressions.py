@@ -123,6 +123,8 @@ def alike(build: Build, left: exp.Expr, right: exp.Expr) -> tuple[Value, Value]:
         a = times.parsed(a.literal, b.dtype, left, build.text)
     if a.family == b.family == "time" and (a.dtype == pl.Date()) != (b.dtype == pl.Date()):
         a, b = times.moment_of(a), times.moment_of(b)
+    if a.family == b.family == "time":
+        a, b = times.of_one_unit([a, b])
     if a.family and b.family and a.family != b.family:
         raise build.text.error(
             left.parent or left,
@@ -213,6 +215,8 @@ def one_family(build: Build, node: exp.Expr, nodes: list[exp.Expr]) -> list[nw.E
                 if is_constant
                 else "cast one of them: cast(x as varchar)",
             )
+    if known is not None and known.family == "time":
+        values = times.of_one_unit(values)
     return [v.settled() for v in values]
 
 
@@ -222,7 +226,10 @@ def _coalesce(build: Build, node: exp.Coalesce) -> Value:
 
 def _nullif(build: Build, node: exp.Nullif) -> Value:
     a, b = alike(build, node.this, node.expression)
-    return build.typed(node, nw.when(~(a.expr == b.expr).fill_null(False)).then(a.settled()))
+    own = build(node.this)  # what is compared may have another unit of time
+    return build.typed(
+        node, nw.when(~(a.expr == b.expr).fill_null(False)).then((own if own.family == a.family else a).settled())
+    )
 
 
 def _least(build: Build, node: exp.Least) -> Value:

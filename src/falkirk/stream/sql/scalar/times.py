@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import narwhals as nw
 import polars as pl
@@ -70,7 +71,8 @@ def shifted(build: Build, node: exp.Add | exp.Sub) -> Value | None:
     if isinstance(node, exp.Sub) and a.family == b.family == "time":
         if a.dtype == b.dtype == pl.Date():
             return build.typed(node, (a.expr - b.expr).dt.total_minutes() // (24 * 60))
-        return build.typed(node, moment_of(a).expr - moment_of(b).expr)
+        later, earlier = of_one_unit([moment_of(a), moment_of(b)])
+        return build.typed(node, later.expr - earlier.expr)
     if {a.family, b.family} == {"time", "number"}:
         hint = "at + interval '1' day; to_timestamp(seconds) makes a time of a number"
         raise build.text.error(node, "a time and a number cannot be added", hint)
@@ -80,6 +82,30 @@ def shifted(build: Build, node: exp.Add | exp.Sub) -> Value | None:
 def moment_of(value: Value) -> Value:
     """A date becomes the moment at which it begins."""
     return Value(value.expr.cast(fk.Datetime), pl.Datetime("ms", "UTC")) if value.dtype == pl.Date() else value
+
+
+def of_one_unit(values: Sequence[Value]) -> list[Value]:
+    """Timestamps that meet, in milliseconds if these hold all of them: beside milliseconds, Polars cuts microseconds off.
+
+    Nulls, and dates among dates, stay as they are.
+    """
+    moments = [value for value in values if isinstance(value.dtype, pl.Datetime)]
+    if len({value.dtype for value in moments}) < 2 and all(value.dtype != pl.Date() for value in values):
+        return [*values]
+    if not moments:
+        return [*values]
+    fine = any(value.dtype == _MICROS and not _whole(value.literal) for value in moments)
+    wanted: Any = fk.DatetimeMicros if fine else fk.Datetime
+    dtype = _MICROS if fine else pl.Datetime("ms", "UTC")
+    return [v if v.dtype in (dtype, pl.Null()) else Value(v.expr.cast(wanted), dtype, v.literal) for v in values]
+
+
+_MICROS = pl.Datetime("us", "UTC")
+
+
+def _whole(moment: object) -> bool:
+    """Whether it is a constant of whole milliseconds: a constant is in microseconds, and takes the unit of what it meets."""
+    return isinstance(moment, datetime) and moment.microsecond % 1_000 == 0
 
 
 def parsed(value: str, dtype: pl.DataType, node: exp.Expr, text: Text) -> Value:
@@ -92,8 +118,7 @@ def parsed(value: str, dtype: pl.DataType, node: exp.Expr, text: Text) -> Value:
         raise text.error(node, f"{value!r} is not a {'date' if dtype == pl.Date() else 'timestamp'}",
                          "write '2026-01-31', or '2026-01-31 10:00:00' (UTC unless it has a zone)") from error  # fmt: skip
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    dtype = pl.Datetime("us", "UTC")
-    return Value(nw.lit(moment, dtype=fk.DatetimeMicros), dtype, moment)
+    return Value(nw.lit(moment, dtype=fk.DatetimeMicros), _MICROS, moment)
 
 
 def _interval(build: Build, node: exp.Interval) -> Value:
@@ -171,10 +196,17 @@ def _difference(build: Build, node: exp.Expr) -> Value:
 
 def _from_number(build: Build, node: exp.UnixToTime) -> Value:
     """to_timestamp(seconds), epoch_ms(milliseconds); epoch_ms(timestamp) is the number again."""
-    of, millis = node.this, node.args.get("scale") is not None and node.args["scale"].name == "3"
+    of, scale = node.this, node.args.get("scale")
+    millis = scale is not None and scale.name == "3"
+    if scale is not None and not millis:
+        hint = "to_timestamp(seconds) or epoch_ms(milliseconds)"
+        raise build.text.error(node, "make_timestamp is not supported", hint)
     value = build(of)
     if value.family == "number":
-        number = value.settled() if millis else value.settled() * 1000
+        # A small integer does not hold its milliseconds, and 1.001 * 1000 is a little less than 1001.
+        wide = value.settled().cast(nw.Int64) if value.dtype.is_integer() else value.settled()
+        number = wide if millis else wide * 1000
+        number = number.round(0) if value.dtype.is_float() else number
         return build.typed(node, number.cast(nw.Int64).cast(fk.Datetime))
     if not millis:
         raise build.text.error(of, "to_timestamp takes seconds since 1970", "strptime(text, format), or epoch_ms(…)")

@@ -96,13 +96,19 @@ def called(dtype: pl.DataType) -> str:
 def need(build: Build, node: exp.Expr, wanted: str, what: str) -> Value:
     """The value of a node, of the wanted family. Raises DefinitionError."""
     value = build(node)
-    if value.family not in (wanted, ""):
+    if not value.family:
+        return null(_TYPES[wanted])
+    if value.family != wanted:
         raise build.text.error(
             node, f"{what} takes {_PLURAL[wanted]}, and this is {called(value.dtype)}", _HINTS.get(wanted, "")
         )
     return value
 
 
+_TYPES: Mapping[str, pl.DataType] = {
+    "number": pl.Int64(), "String": pl.String(), "Boolean": pl.Boolean(), "time": pl.Datetime("ms", "UTC"),
+}  # fmt: skip
+"""The types of null as an argument: Polars has no functions of values without a type."""
 _PLURAL = {"number": "numbers", "String": "text", "Boolean": "conditions", "time": "dates and timestamps"}
 _HINTS = {
     "number": "cast it: cast(x as bigint)",
