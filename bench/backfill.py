@@ -3,44 +3,42 @@
 Bids as JSON, four partitions: count and maximum of each auction. Both are the commands that people use, on an app of its own
 each, one after the other, start-up included: what a person waits. The tables in the sinks are compared.
 
-python bench/backfill.py [--records 20000000] [--keys 100000] [--by auction|bidder]
+    python bench/backfill.py [--records 20000000] [--keys 100000] [--by auction|bidder]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 
-import bids
-from broker import PARTITIONS, Kafka
+import click
 from rich.console import Console
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.client.config import Cluster
-from falkirk.connectors.kafka.reading.reader import BoundedReader
+from harness.broker import Kafka, temporary
+from harness.command import command
+from workload import bids, outputs
+from workload.app import FLOWS, names
 
 CORES = 2
 
 
-def main() -> None:
+@command(__doc__)
+@click.option("--records", default=20_000_000, show_default=True, help="Bids of the history.")
+@click.option("--keys", default=100_000, show_default=True, help="Auctions, and bidders.")
+@click.option(
+    "--by",
+    type=click.Choice(["auction", "bidder"]),
+    default="auction",
+    show_default=True,
+    help="bidder: through an exchange.",
+)
+def main(records: int, keys: int, by: str) -> None:
     """Measure, and say what came out."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=20_000_000)
-    parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--by", choices=["auction", "bidder"], default="auction", help="bidder: through an exchange")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="falkirk-bench-") as folder:
-        kafka = Kafka(Path(folder) / "kafka", Console(stderr=True))
-        try:
-            measure(kafka, Path(folder), given.records, given.keys, given.by)
-        finally:
-            kafka.close()
+    with temporary(Console(stderr=True)) as (kafka, folder):
+        measure(kafka, folder, records, keys, by)
 
 
 def measure(kafka: Kafka, folder: Path, records: int, keys: int, by: str) -> None:
@@ -50,13 +48,13 @@ def measure(kafka: Kafka, folder: Path, records: int, keys: int, by: str) -> Non
     flow = "eager" if by == "auction" else "exchange"
     spark = ["--spark", f"local[{CORES}]"]
     took = {}
-    for name, command, more in (
+    for name, subcommand, more in (
         ("backfilled", "backfill", spark),
         ("streamed", "run", ["--workers", str(CORES), "--until", "end"]),
     ):
         kafka.make(f"{name}-stats")
         began = time.monotonic()
-        falkirk(kafka, folder, name, command, flow, *more)
+        falkirk(kafka, folder, name, subcommand, flow, *more)
         took[name] = time.monotonic() - began
         print(f"{name:<11}{took[name]:>8.1f} s{records / took[name]:>12,.0f} rec/s", flush=True)
     began = time.monotonic()
@@ -67,14 +65,12 @@ def measure(kafka: Kafka, folder: Path, records: int, keys: int, by: str) -> Non
     sys.exit(not same)
 
 
-def falkirk(kafka: Kafka, folder: Path, name: str, command: str, flow: str, *more: str) -> None:
+def falkirk(kafka: Kafka, folder: Path, name: str, subcommand: str, flow: str, *more: str) -> None:
     """A command on an app of its own."""
-    target = f"{Path(__file__).with_name('flows.py')}:{flow}"
-    names = {"BENCH_APP": name, "BENCH_SOURCE": "bids", "BENCH_TARGET": f"{name}-stats", "PYTHONWARNINGS": "ignore"}
-    arguments = [command, target, "--brokers", kafka.brokers, "--state-dir", str(folder / name), *more]
+    arguments = [subcommand, f"{FLOWS}:{flow}", "--brokers", kafka.brokers, "--state-dir", str(folder / name), *more]
     subprocess.run(
         [sys.executable, "-m", "falkirk", *arguments],
-        env={**os.environ, **names},
+        env={**os.environ, **names(name, "bids", f"{name}-stats"), "PYTHONWARNINGS": "ignore"},
         stderr=subprocess.DEVNULL,
         check=True,
     )
@@ -82,16 +78,7 @@ def falkirk(kafka: Kafka, folder: Path, name: str, command: str, flow: str, *mor
 
 def table(kafka: Kafka, topic: str) -> dict[bytes | None, bytes | None]:
     """The last record of each key."""
-    places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    found: dict[bytes | None, bytes | None] = {}
-    with closing(BoundedReader(Cluster(kafka.brokers))) as reader:
-        ends = reader.watermarks(places, end=True)
-        for place in places:
-            at = Offset(0)
-            while at < ends[place]:
-                read = reader.read({place: (at, ends[place])}, committed=True)[place]
-                found |= {r.key: r.value for r in read.records}
-                at = read.position
+    found = {m.key(): m.value() for messages in outputs.committed(kafka.brokers, topic) for m in messages}
     return {key: value for key, value in found.items() if value is not None}
 
 

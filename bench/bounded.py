@@ -4,48 +4,46 @@ Bids padded to a kilobyte; the epoch writes each of them on, so all of it is rea
 `local[2]`, where its executors are threads of one JVM: `--memory` is theirs. The JVM and Spark's Python workers are
 watched four times a second.
 
-python bench/bounded.py [--memory 512] [--times 10]
+    python bench/bounded.py [--memory 512] [--times 10]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import psutil
-from broker import Kafka
-from confluent_kafka import Producer
 from rich.console import Console
+
+from harness.broker import Kafka, temporary
+from harness.command import command
+from workload.app import FLOWS, names
+from workload.bids import send_values
 
 CORES = 2
 PAD = "".join(map(chr, np.random.default_rng(7).integers(97, 123, 4096)))
 """A part of it, another for each bid, is what a bid is padded with: the same for all would be compressed away."""
 
 
-def main() -> None:
+@command(__doc__)
+@click.option("--memory", default=512, show_default=True, help="MiB that Spark is given.")
+@click.option("--times", default=10, show_default=True, help="How many times as much the epoch has.")
+def main(memory: int, times: int) -> None:
     """Measure, and say what came out."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--memory", type=int, default=512, help="MiB that Spark is given")
-    parser.add_argument("--times", type=int, default=10, help="how many times as much the epoch has")
-    given = parser.parse_args()
-    rows = given.times * given.memory * 1024
-    with tempfile.TemporaryDirectory(prefix="falkirk-bench-") as folder:
-        kafka = Kafka(Path(folder) / "kafka", Console(stderr=True))
-        try:
-            kafka.make("bids")
-            kafka.make("computed")
-            send(kafka.brokers, rows)
-            print(f"{rows:,} bids of 1 KiB are {rows / 2**20:.1f} GiB; Spark has {given.memory} MiB", flush=True)
-            seconds, most = run(kafka, Path(folder), given.memory)
-        finally:
-            published = kafka.end("computed") if sys.exc_info()[0] is None else 0
-            kafka.close()
+    rows = times * memory * 1024
+    with temporary(Console(stderr=True)) as (kafka, folder):
+        kafka.make("bids")
+        kafka.make("computed")
+        send_values(kafka.brokers, "bids", padded(rows), waiting=100_000)
+        print(f"{rows:,} bids of 1 KiB are {rows / 2**20:.1f} GiB; Spark has {memory} MiB", flush=True)
+        seconds, most = run(kafka, folder, memory)
+        published = kafka.end("computed")
     print(
         f"complete after {seconds:.0f} s; the sink's partitions end at {published:,} in all, transactions' ends included"
     )
@@ -54,38 +52,21 @@ def main() -> None:
     sys.exit(published < rows)
 
 
-def send(brokers: str, rows: int) -> None:
-    """Fill the topic."""
-    producer = Producer(
-        {
-            "bootstrap.servers": brokers,
-            "partitioner": "murmur2_random",
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 100_000,
-        }
-    )
+def padded(rows: int) -> Iterator[tuple[int, str]]:
+    """The bids, each under its auction."""
     for n in range(rows):
-        value = f'{{"auction":{n % 100_003},"bidder":{n},"price":{n % 977},"pad":"{PAD[n % 3000 : n % 3000 + 960]}"}}'
-        while True:
-            try:
-                producer.produce("bids", value, str(n % 100_003))
-                break
-            except BufferError:
-                producer.poll(0.05)
-    if producer.flush(120):
-        raise RuntimeError("the topic could not be filled")
+        pad = PAD[n % 3000 : n % 3000 + 960]
+        yield n % 100_003, f'{{"auction":{n % 100_003},"bidder":{n},"price":{n % 977},"pad":"{pad}"}}'
 
 
 def run(kafka: Kafka, folder: Path, memory: int) -> tuple[float, dict[str, int]]:
     """Seconds, and the most that each kind of process has taken at one time."""
-    names = {"BENCH_APP": "bounded", "BENCH_SOURCE": "bids", "BENCH_TARGET": "computed", "PYTHONWARNINGS": "ignore"}
-    target = f"{Path(__file__).with_name('flows.py')}:padded"
-    command = [sys.executable, "-m", "falkirk", "run", target, "--brokers", kafka.brokers, "--until", "end"]
-    command += ["--state-dir", str(folder / "state"), "--spark", f"local[{CORES}]"]
-    command += ["--spark-set", f"spark.driver.memory={memory}m"]
+    started = [sys.executable, "-m", "falkirk", "run", f"{FLOWS}:padded", "--brokers", kafka.brokers, "--until", "end"]
+    started += ["--state-dir", str(folder / "state"), "--spark", f"local[{CORES}]"]
+    started += ["--spark-set", f"spark.driver.memory={memory}m"]
     began, most = time.monotonic(), {"Spark's JVM": 0, "Spark's Python workers": 0}
-    process = subprocess.Popen(command, env={**os.environ, **names}, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, **names("bounded", "bids", "computed"), "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen(started, env=environment, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         now = dict.fromkeys(most, 0)
         for child in psutil.Process(process.pid).children(recursive=True):

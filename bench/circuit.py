@@ -5,12 +5,11 @@ when the reading of JSON is taken off is Falkirk's own.
 Small steps decide latency: 3 records, with and without a group, and 10 records on their way through two exchanges. The
 best of many is shown too, for on a busy machine the median is that of the other programs.
 
-python bench/circuit.py [--profile]
+    python bench/circuit.py [--profile]
 """
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
+import click
 import numpy as np
 import polars as pl
 from confluent_kafka import Message
@@ -28,6 +28,7 @@ from falkirk.stream.dataflow.circuit import Circuit, Slice, StepInput, StepOutpu
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.topics import Input, Layout
 from falkirk.testing.memory import DictState
+from harness.command import command
 
 PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500
 
@@ -118,10 +119,10 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profile", action="store_true", help="where the time goes, function by function")
-    profiled = parser.parse_args().profile
+@command(__doc__)
+@click.option("--profile", is_flag=True, help="Show where the time goes, function by function.")
+def main(profile: bool) -> None:
+    """Measure, and print."""
     for name, grouped in (("filter", False), ("group_by", True)):
         run, of_small = small_circuit(grouped=grouped).run, DictState()
         small_steps = [small_step(n) for n in range(SMALL_STEPS)]
@@ -133,7 +134,7 @@ def main() -> None:
     for step in all_steps[:5]:
         bound.run(step, state)
     profiler = cProfile.Profile()
-    if profiled:
+    if profile:
         profiler.enable()
     whole = [timed(lambda step=step: bound.run(step, state)) for step in all_steps]
     profiler.disable()
@@ -142,7 +143,7 @@ def main() -> None:
     for name, of in (("at best", min), ("median", median)):
         print(f"{ROWS} records, µs a row, {name}: run() {of(whole) * per_row:.3f}", end=", ")
         print(f"read_ndjson {of(decoding) * per_row:.3f}, the rest {(of(whole) - of(decoding)) * per_row:.3f}")
-    if profiled:
+    if profile:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 

@@ -8,7 +8,6 @@ Each line is the best of several rounds, in which all take their turns: a busy m
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import random
@@ -16,11 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import click
 import fastavro
 import orjson
 import polars as pl
 
 import falkirk as fk
+from harness.command import command
 
 ROUNDS = 5
 FIELDS: dict[str, Any] = {
@@ -103,11 +104,10 @@ def shown(title: str, paces: dict[str, Pace]) -> None:
         print(f"  {name:<32}{pace.of_cpu:>14,.0f}{pace.of_time:>14,.0f}{pace.of_cpu / first.of_cpu:>8.2f}")
 
 
-def main() -> None:
+@command(__doc__)
+@click.option("--records", default=100_000, show_default=True, help="Bids that are decoded, and encoded.")
+def main(records: int) -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=100_000)
-    records = parser.parse_args().records
     avro, json = fk.Avro(SCHEMA), fk.Json(COLUMNS)
     bids = frame(records)
     datums, documents = avro.encode(bids), json.encode(bids)

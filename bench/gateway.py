@@ -24,9 +24,10 @@ from pathlib import Path
 
 import click
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from falkirk.connectors.embedded import EmbeddedKafka
+from harness.command import command
+from workload.outputs import committed
 
 FLOW = """
 import falkirk as fk
@@ -54,15 +55,20 @@ BODY = b'{"item":"lamp","usd":40}'
 GATEWAY, BARE_APP = 18_181, 18_182
 
 
-@click.command()
-@click.option("--rate", default=2000, help="Requests a second.")
-@click.option("--seconds", default=20, help="For how long.")
-@click.option("--connections", default=500, help="Kept open by the load.")
-@click.option("--step", default="20ms", help="Of the flow's regime.")
-@click.option("--partitions", default=2, help="Of the topic of requests.")
+@command(__doc__)
+@click.option("--rate", default=2000, show_default=True, help="Requests a second.")
+@click.option("--seconds", default=20, show_default=True, help="For how long.")
+@click.option("--connections", default=500, show_default=True, help="Kept open by the load.")
+@click.option("--step", default="20ms", show_default=True, help="Of the flow's regime.")
+@click.option("--partitions", default=2, show_default=True, help="Of the topic of requests.")
 def main(rate: int, seconds: int, connections: int, step: str, partitions: int) -> None:
     """Measure both, and print a line for each."""
-    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
+    with tempfile.TemporaryDirectory(prefix="falkirk-bench-", ignore_cleanup_errors=True) as folder:
+        measure(Path(folder), rate, seconds, connections, step, partitions)
+
+
+def measure(folder: Path, rate: int, seconds: int, connections: int, step: str, partitions: int) -> None:
+    """Both, one after the other."""
     (folder / "bare.py").write_text(BARE.replace("PORT", str(BARE_APP)))
     with process("bare.py", cwd=folder) as bare:
         print(f"bare ASGI app     {measured(BARE_APP, [bare], rate, seconds, connections)}")
@@ -169,19 +175,7 @@ async def until_answered(port: int) -> None:
 
 def keys(brokers: str, topic: str) -> Counter[bytes]:
     """How many committed records each key has."""
-    settings = {"bootstrap.servers": brokers, "group.id": "bench", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
-    left = set(consumer.list_topics(topic).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
-    found: Counter[bytes] = Counter()
-    while left:
-        for message in consumer.consume(1000, 0.2):
-            if (error := message.error()) is None:
-                found[bytes(message.key() or b"")] += 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition() or 0)
-    consumer.close()
-    return found
+    return Counter(bytes(m.key() or b"") for messages in committed(brokers, topic) for m in messages)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,13 @@ import cProfile
 import importlib
 import os
 import pstats
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import bids
 import click
 import psutil
-from broker import BROKER_TIME, Kafka
 from rich.console import Console
 from rich.table import Table
 
@@ -34,20 +30,28 @@ from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.flow.flow import Flow
+from harness.broker import BROKER_TIME, Kafka, temporary
+from harness.command import command
+from workload import bids, flows
+from workload.app import names
 
 KEYS = 10_000
 SHOWN = 25
 
 
-@click.command()
-@click.option("--flow", type=click.Choice(["eager", "lazy", "exchange"]), default="eager", show_default=True)
-@click.option("--records", default=1_000_000, show_default=True)
+@command(__doc__)
+@click.option(
+    "--flow",
+    type=click.Choice(["eager", "lazy", "exchange"]),
+    default="eager",
+    show_default=True,
+    help="Of the throughput job.",
+)
+@click.option("--records", default=1_000_000, show_default=True, help="Bids that are read.")
 def main(flow: str, records: int) -> None:
     """Show where the CPU time of a record goes."""
     console = Console()
-    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
-    try:
-        kafka = Kafka(folder / "kafka", console)
+    with temporary(console) as (kafka, folder):
         kafka.make("bids")
         bids.send(kafka.brokers, "bids", bids.job(records, KEYS))
         threads = Threads()
@@ -59,9 +63,6 @@ def main(flow: str, records: int) -> None:
         stats = pstats.Stats(profiler)
         console.print(functions(stats, records, own=False))
         console.print(functions(stats, records, own=True))
-        kafka.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def work(
@@ -71,9 +72,7 @@ def work(
     been taken over and nothing is read yet, and of `end`.
     """
     kafka.make(app, BROKER_TIME)
-    os.environ |= {"BENCH_APP": app, "BENCH_SOURCE": "bids", "BENCH_TARGET": app}
-    import flows
-
+    os.environ |= names(app, "bids", app)
     chosen: Flow = getattr(importlib.reload(flows), flow)
     settings = Settings(kafka.brokers, str(folder / app))
     topics, plan = Topics(settings.cluster()), chosen.plan()

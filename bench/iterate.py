@@ -3,31 +3,27 @@
 A random graph is loaded. Then each step adds 50 edges and takes 50 back. Beside it stands the time in which the same
 loop runs over all edges in a batch, and in which DuckDB does the same by a recursive query, if it is asked for.
 
-python bench/iterate.py --edges 1000000 [--loop reach] [--duckdb]
+    python bench/iterate.py --edges 1000000 [--loop reach] [--duckdb]
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import click
 import polars as pl
 
 import falkirk as fk
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
-from falkirk.state.engine import MIB, Engine, Memory
-from falkirk.stream.circuit.circuit import StageCircuit
+from falkirk.state.engine import MIB
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
-from falkirk.stream.dataflow.circuit import StepInput
-from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.dataflow.topics import Layout
+from harness.circuits import Operator, engine
+from harness.command import command
 
 STEPS, CHANGES = 20, 100
 
@@ -72,23 +68,18 @@ class Task:
         nodes = flow.source("nodes", value=fk.Json({"node": int, "label": int, "weight": int}), changes="weights")
         built = LOOPS[loop](edges, nodes)
         built.sink("out", key=sorted(built.schema), value=fk.Json())
-        self.operator = built._op
-        (stage,) = [s for s in flow.plan().stages if self.operator in s.operators]  # type: ignore[attr-defined]
-        circuit = stage.circuit(0, Layout({t.topic: 1 for t in (*stage.inputs, *stage.outputs)}))
-        assert isinstance(circuit, StageCircuit)
-        self.circuit = circuit
+        self._loop = Operator(flow, built)
 
     def step(self, state: Overlay, changes: dict[str, tuple[Sequence[tuple[int, int]], Sequence[int]]]) -> int:
         """Rows of the output's change, for the rows of each stream from outside and their weights."""
         inputs = []
-        for before in self.operator.outside:
+        for before in self._loop.operator.outside:
             rows, weights = changes.get("edges" if "a" in before.schema else "nodes", ((), ()))
             columns = list(zip(*rows, strict=True)) or [(), ()]
             frame = pl.DataFrame([pl.Series(n, c, t) for (n, t), c in zip(before.schema.items(), columns, strict=True)])
             meta = pl.DataFrame({TS: [5] * len(weights), WEIGHT: weights}, {TS: pl.Int64, WEIGHT: pl.Int64})
             inputs.append(Batch(frame, meta) if len(weights) else None)
-        run = StepRun(StepInput(1, []), state, self.circuit.failures)
-        found = self.circuit.runners[self.operator].step(run, *inputs)
+        found = self._loop.step(state, *inputs)
         return 0 if found is None else len(found)
 
 
@@ -99,39 +90,44 @@ def timed(work: Callable[[], Any]) -> float:
     return time.process_time() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--edges", type=int, default=20_000)
-    parser.add_argument("--loop", choices=LOOPS, default="components")
-    parser.add_argument("--duckdb", action="store_true")
-    options = parser.parse_args()
-    count, rng = options.edges, random.Random(1)
+@command(__doc__)
+@click.option("--edges", default=20_000, show_default=True, help="Of the graph, both ways counted.")
+@click.option(
+    "--loop",
+    type=click.Choice(list(LOOPS)),
+    default="components",
+    show_default=True,
+    help="Connected components, or the nodes that can be reached from one.",
+)
+@click.option("--duckdb", "beside", is_flag=True, help="Show DuckDB's time, too.")
+def main(edges: int, loop: str, beside: bool) -> None:
+    """Measure, and print."""
+    count, rng = edges, random.Random(1)
     size = count // 5  # ten neighbours each, on either way
-    edges = {(rng.randrange(size), rng.randrange(size)) for _ in range(count // 2)}
-    both = sorted({way for a, b in edges for way in ((a, b), (b, a))})
+    one_way = {(rng.randrange(size), rng.randrange(size)) for _ in range(count // 2)}
+    both = sorted({way for a, b in one_way for way in ((a, b), (b, a))})
     nodes = [(node, node) for node in range(size)]
-    task = Task(options.loop)
+    task = Task(loop)
     given = {"edges": (both, [1] * len(both)), "nodes": (nodes, [1] * size)}
     recompute = timed(lambda: task.step(Overlay(EmptyReader()), given))
     print(f"{len(both):,} edges, {size:,} nodes: computed from nothing in {recompute:.1f} s of CPU", flush=True)
-    if options.duckdb:
+    if beside:
         import duckdb
 
         with duckdb.connect() as db:
             db.execute("set threads = 1")
             db.register("edges", pl.DataFrame(both, ["a", "b"], orient="row").to_arrow())
             db.register("nodes", pl.DataFrame(nodes, ["node", "label"], orient="row").to_arrow())
-            print(f"DuckDB: {timed(lambda: db.execute(SQL[options.loop]).fetchall()):.2f} s of CPU", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(Path(folder) / "db", Memory(256 * MIB, 64 * MIB), create=True)
-        state = Overlay(engine)
+            print(f"DuckDB: {timed(lambda: db.execute(SQL[loop]).fetchall()):.2f} s of CPU", flush=True)
+    with engine(cache=256 * MIB) as store:
+        state = Overlay(store)
         load = timed(lambda: task.step(state, given))
-        load += timed(lambda: engine.write(state.changes))
+        load += timed(lambda: store.write(state.changes))
         print(f"loaded into state in {load:.1f} s, {len(state.changes):,} rows of state", flush=True)
         seconds, rows = [], []
         there = set(both)
         given.clear()
-        state = Overlay(engine)
+        state = Overlay(store)
         gc.freeze()  # what the benchmark itself keeps is not the collector's work in a worker
         for _ in range(STEPS):
             gone = rng.sample(both, CHANGES // 2)
@@ -142,9 +138,9 @@ def main() -> None:
             there.update(come)
             change = {"edges": ([*gone, *come], [-1] * len(gone) + [1] * len(come))}
             begin = time.process_time()
-            state = Overlay(engine)
+            state = Overlay(store)
             rows.append(task.step(state, change))
-            engine.write(state.changes)
+            store.write(state.changes)
             seconds.append(time.process_time() - begin)
     each = median(seconds)
     print(

@@ -7,31 +7,25 @@
 
 A step brings 1,000 rows, half to each side; in `one` also 10,000.
 
-python bench/joins.py [many one hot interval] [--sizes 10000,100000,1000000]
+    python bench/joins.py [many one hot interval] [--sizes 10000,100000,1000000]
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import click
 import polars as pl
 
 import falkirk as fk
-from falkirk.checkpoint.overlay import Overlay
-from falkirk.state.engine import MIB, Engine, Memory
-from falkirk.stream.circuit.circuit import StageCircuit
+from falkirk.state.engine import Engine
 from falkirk.stream.dataflow.batch import TS, Batch
-from falkirk.stream.dataflow.circuit import StepInput
 from falkirk.stream.dataflow.event_time import Watermark
-from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.dataflow.topics import Layout
+from harness.circuits import Operator, engine
+from harness.command import command
 
 A_KEY, STEPS, LOAD = 5, 20, 20_000
 Rows = list[tuple[int, int]]
@@ -49,26 +43,17 @@ class Bench:
         a, b = (flow.source(name, key="k", value=value, **more) for name in ("a", "b"))
         joined = a.join(b, on="k", within=within, id="join")
         joined.sink("out", value=fk.Json())
-        (stage,) = flow.plan().stages
-        bound = stage.circuit(0, Layout({"a": 1, "b": 1, "out": 1}))
-        assert isinstance(bound, StageCircuit)
-        self.engine, self.operator, self.bound, self.watermark = engine, joined._op, bound, 0
+        self.engine, self._join, self._watermark = engine, Operator(flow, joined), 0
 
     def step(self, sides: Sides, watermark: int = 0) -> float:
         """CPU seconds."""
         inputs = [
             Batch(pl.DataFrame(rows, i.schema, orient="row"), pl.DataFrame({TS: [5] * len(rows)}, {TS: pl.Int64}))
-            for i, rows in zip(self.operator.inputs, sides, strict=True)
+            for i, rows in zip(self._join.operator.inputs, sides, strict=True)
         ]
-        begin = time.process_time()
-        state = Overlay(self.engine)
-        run = StepRun(StepInput(1, []), state, self.bound.failures)
-        if watermark:
-            run.watermarks[self.operator] = Watermark(self.watermark, watermark, idle=False)
-        self.watermark = watermark
-        self.bound.runners[self.operator].step(run, *inputs)
-        self.engine.write(state.changes)
-        return time.process_time() - begin
+        moved = Watermark(self._watermark, watermark, idle=False) if watermark else None
+        self._watermark = watermark
+        return self._join.cpu(self.engine, *inputs, watermark=moved)
 
 
 def many(bench: Bench, size: int, rows: int) -> float:
@@ -126,21 +111,21 @@ KINDS: dict[str, tuple[Callable[[Bench, int, int], float], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", default=list(KINDS))
-    parser.add_argument("--sizes", default="10000,100000,1000000")
-    given = parser.parse_args()
-    for kind in given.kinds:
+@command(__doc__)
+@click.argument("kinds", nargs=-1, type=click.Choice(list(KINDS)))
+@click.option(
+    "--sizes", default="10000,100000,1000000", show_default=True, help="Rows of state, one number after another."
+)
+def main(kinds: tuple[str, ...], sizes: str) -> None:
+    """Show what a step costs."""
+    for kind in kinds or KINDS:
         measure, steps = KINDS[kind]
         for rows in steps:
             first = 0.0
-            for size in map(int, given.sizes.split(",")):
+            for size in map(int, sizes.split(",")):
                 within = (f"-{size // 2}ms", f"{size // 2}ms") if kind == "interval" else None
-                with tempfile.TemporaryDirectory() as folder:
-                    engine = Engine(Path(folder), Memory(128 * MIB, 64 * MIB), create=True)
-                    took = measure(Bench(engine, within), size, rows)
-                    engine.close()
+                with engine() as store:
+                    took = measure(Bench(store, within), size, rows)
                 first = first or took
                 print(
                     f"{kind:8} {size:>10,} rows of state, steps of {rows:,}: "

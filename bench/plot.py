@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nexmark_report import PEERS
+from parts.nexmark.report import PEERS
 
 BLUE, GREY = "#2166ac", "#b0b0b0"
 BARS = (BLUE, GREY, "#f4a582", "#7fbf7b")
@@ -20,7 +20,7 @@ COLOURS = {"eager": "#2166ac", "lazy": "#b2182b"}
 
 def draw(results: Path) -> str | None:
     """Draw what results there are; None, or why it could not be done."""
-    from tools import Missing, python_with
+    from harness.environments import Missing, python_with
 
     try:
         python = python_with("matplotlib")

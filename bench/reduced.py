@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import falkirk as fk
@@ -20,9 +19,11 @@ from falkirk.runtime.gateway.desk import ToAppend, rows_of
 from falkirk.runtime.gateway.gateway import served_by
 from falkirk.runtime.gateway.metrics import ReducedRows
 from falkirk.runtime.gateway.recording import reduced_by
+from harness.command import command
+from harness.processes import ROOT
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from examples.flights.data import flights
+sys.path.insert(0, str(ROOT / "examples" / "flights"))
+from data import flights
 
 EACH = 1000
 """Rows of a request."""
@@ -32,6 +33,7 @@ FLIGHT = fk.Json({"id": int, "carrier": str, "origin": str, "dest": str, "delay"
 Reduce = Callable[[fk.Stream[Any]], fk.Stream[Any]]
 
 
+@command(__doc__)
 def main() -> None:
     """Measure both, and print a line for each."""
     lines = FLIGHT.encode(flights())

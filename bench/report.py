@@ -1,4 +1,7 @@
-"""RESULTS.md, from whatever results there are: `python bench/report.py` writes it again."""
+"""RESULTS.md, from whatever results there are.
+
+python bench/report.py      writes it again, and measures nothing
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nexmark_report import nexmark
-
 from falkirk.wording import counted
+from harness.command import command
+from harness.processes import BENCH
+from parts.nexmark.report import nexmark
 
 Part = dict[str, Any]
 MIB = 2**20
@@ -254,6 +258,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     return ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
 
 
+@command(__doc__)
+def main() -> None:
+    """Write RESULTS.md."""
+    write(BENCH / "results", BENCH / "RESULTS.md")
+
+
 if __name__ == "__main__":
-    here = Path(__file__).resolve().parent
-    write(here / "results", here / "RESULTS.md")
+    main()

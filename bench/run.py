@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import compileall
 import json
-import shutil
 import signal
 import sys
-import tempfile
-from contextlib import closing
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -16,23 +13,20 @@ from pathlib import Path
 import click
 import plot
 import report
-from broker import Kafka
-from machine import facts
-from nexmark_report import measured_again
-from processes import BENCH, ROOT, Failed, Processes
 from rich.console import Console
-from setting import FULL_GROWN, FULL_STATES, QUICK, Screen, Setting, Sizes
+
+from harness.broker import temporary
+from harness.machine import facts
+from harness.processes import BENCH, ROOT, Failed, Processes
+from harness.setting import FULL_GROWN, FULL_STATES, QUICK, Screen, Setting, Sizes
+from parts.nexmark.report import measured_again
 
 PARTS = {
-    "throughput": "throughput",
-    "latency": "latency",
-    "recovery": "recovery",
-    "restore": "restore",
-    "memory": "growth",
-    "spark": "batch",
-    "epochs": "epochs",
-    "tasks": "tasks",
-    "nexmark": "nexmark",
+    **{
+        part: f"parts.{part}"
+        for part in ("throughput", "latency", "recovery", "restore", "memory", "spark", "epochs", "tasks")
+    },
+    "nexmark": "parts.nexmark.measurement",
 }
 """What can be measured, and the module that does it."""
 
@@ -80,28 +74,24 @@ def main(
         raise click.UsageError(f"the others were measured over other events: say --events {earlier['events']}")
     compileall.compile_dir(ROOT / "src", quiet=1)  # as pip does: a start is mostly imports
     results.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
     failed = False
-    try:
-        with closing(Kafka(folder / "kafka", console)) as kafka, Processes(folder / "logs") as processes:
-            setting = Setting(kafka, folder, processes, Screen(console), sizes)
-            for part in only or PARTS:
-                console.print(f"[bold]{part}[/]")
-                setting.screen.warnings.clear()
-                try:
-                    found = import_module(PARTS[part]).measure(setting)
-                except Failed as error:
-                    failed = True
-                    console.print(f"  [bold red]failed[/] {error}", highlight=False, soft_wrap=True)
-                    continue
-                finally:
-                    processes.end()
-                record = {"machine": facts(ROOT), "sizes": asdict(sizes), "warnings": setting.screen.warnings, **found}
-                if part == "nexmark" and earlier:
-                    record = measured_again(earlier, record)
-                (results / f"{part}.json").write_text(json.dumps(record, indent=1) + "\n")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary(console) as (kafka, folder), Processes(folder / "logs") as processes:
+        setting = Setting(kafka, folder, processes, Screen(console), sizes)
+        for part in only or PARTS:
+            console.print(f"[bold]{part}[/]")
+            setting.screen.warnings.clear()
+            try:
+                found = import_module(PARTS[part]).measure(setting)
+            except Failed as error:
+                failed = True
+                console.print(f"  [bold red]failed[/] {error}", highlight=False, soft_wrap=True)
+                continue
+            finally:
+                processes.end()
+            record = {"machine": facts(ROOT), "sizes": asdict(sizes), "warnings": setting.screen.warnings, **found}
+            if part == "nexmark" and earlier:
+                record = measured_again(earlier, record)
+            (results / f"{part}.json").write_text(json.dumps(record, indent=1) + "\n")
     if (trouble := plot.draw(results)) is not None:
         console.print(f"[yellow]no plot: {trouble}[/]")
     report.write(results, out / "RESULTS.md")

@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
-import tempfile
 import time
-from pathlib import Path
+from contextlib import closing
 
 import click
-from broker import Kafka
 from confluent_kafka import Producer
-from predictions import KEYS, Host
 from rich.console import Console
+
+from harness.broker import temporary
+from harness.command import command
+from workload.host import KEYS, Host
 
 FLOW = """
 from __future__ import annotations
@@ -53,46 +53,33 @@ def feed(brokers: str, topic: str, seconds: int, rate: int) -> int:
     return sent
 
 
-@click.command()
+@command(__doc__)
 @click.option("--seconds", default=60, show_default=True, help="From the last version to the loss.")
 @click.option("--rate", default=10_000, show_default=True, help="Records a second.")
 def main(seconds: int, rate: int) -> None:
     """Compare a selective rollback with one of all that came after a version."""
-    console, folder = Console(highlight=False, width=140), Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
-    kafka = Kafka(folder / "kafka", console)
-    hosts: list[Host] = []
-    try:
+    console = Console(highlight=False, width=140)
+    with temporary(console) as (kafka, folder):
         for app, selective in (("whole", False), ("selective", True)):
             kafka.make(f"{app}-bids", partitions=2)
             (folder / app).mkdir()
-            host = Host(kafka.brokers, folder / app, app, FLOW.format(app=app, selective=selective))
-            hosts.append(host)
-            host.start()
-            fed = feed(kafka.brokers, f"{app}-bids", 2, rate)
-            host.settle(fed, stages=1)
-            code, said = host.call("checkpoint", app)
-            assert code == 0, said
-            since = feed(kafka.brokers, f"{app}-bids", seconds, rate)
-            host.settle(fed + since, stages=1)
-            planned = host.plan()
-            again = sum(task["records"] for task in planned["tasks"])
-            host.lose()
-            host.start()
-            took = host.took(2)
-            host.settle(fed + since, stages=1)
-            log = (folder / app / "log").read_text()
-            host.lose()
-            replays = [float(s) for _, _, s in REPLAY.findall(log)]
+            with closing(Host(kafka.brokers, folder / app, app, FLOW.format(app=app, selective=selective))) as host:
+                host.start()
+                fed = feed(kafka.brokers, f"{app}-bids", 2, rate)
+                host.settle(fed, stages=1)
+                host.checkpoint()
+                since = feed(kafka.brokers, f"{app}-bids", seconds, rate)
+                host.settle(fed + since, stages=1)
+                again = sum(task["records"] for task in host.plan()["tasks"])
+                host.lose()
+                host.start()
+                took = host.took(2)
+                host.settle(fed + since, stages=1)
+            replays = [float(s) for _, _, s in REPLAY.findall((folder / app / "log").read_text())]
             console.print(
                 f"{app:<10} read again {again:>9,} of {since:,} records: {1 - again / since:.0%} of the work kept; "
                 f"taken over in {max(took.values()):.2f} s, of which replay {max(replays, default=0):.2f} s"
             )
-    finally:
-        for host in hosts:
-            if host.run is not None:
-                host.run.kill()  # its workers end with it
-        kafka.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

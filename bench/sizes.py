@@ -21,10 +21,11 @@ from typing import Any
 import click
 import numpy as np
 import polars as pl
-from nexmark_steps import CLOCK, Stages
 
 import falkirk as fk
 from falkirk.stream.dataflow.records import Records
+from harness.circuits import CLOCK, Stages
+from harness.command import command
 
 STEP, STEPS, LOAD, SIZES = 1_000, 20, 20_000, (10_000, 100_000, 1_000_000)
 HOUR = 3_600_000
@@ -108,7 +109,7 @@ def cost(case: Case, size: int) -> float:
     return took
 
 
-@click.command()
+@command(__doc__)
 @click.option(
     "--size", "sizes", type=int, multiple=True, default=SIZES, show_default=True, help="Rows; may be repeated."
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +25,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @pytest.fixture
 def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A script of the bench, imported as it is when it runs."""
+    """A module of the bench, imported as it is when a script of the bench runs."""
     monkeypatch.delitem(sys.modules, request.param, raising=False)  # another folder's, of the same name
     before = set(sys.modules)
     monkeypatch.syspath_prepend(BENCH)
@@ -32,7 +35,9 @@ def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("module", ["bids", "nexmark_report", "outputs", "report", "setting"], indirect=True)
+@pytest.mark.parametrize(
+    "module", ["harness.setting", "parts.nexmark.report", "report", "workload.bids", "workload.outputs"], indirect=True
+)
 def test_the_examples_are_true(module: ModuleType) -> None:
     failed, attempted = doctest.testmod(module)
     assert attempted
@@ -44,7 +49,7 @@ def step(number: int, nonce: str, outputs: int = 1) -> bytes:
     return encode(StepRecord("t/0", Step(number), Nonce(nonce), OwnerId("w"), Millis(0), (), ranges, ""))
 
 
-@pytest.mark.parametrize("module", ["witness"], indirect=True)
+@pytest.mark.parametrize("module", ["workload.witness"], indirect=True)
 def test_an_ownership_is_seen_by_its_first_output_in_whichever_order(
     module: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +82,7 @@ class Told:
         return self._value
 
 
-@pytest.mark.parametrize("module", ["outputs"], indirect=True)
+@pytest.mark.parametrize("module", ["workload.outputs"], indirect=True)
 def test_a_job_of_several_stages_begins_with_the_first_round_that_read_something(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +92,7 @@ def test_a_job_of_several_stages_begins_with_the_first_round_that_read_something
     assert module.first_round("broker", "steps", 2) == (1_100, 12)
 
 
-@pytest.mark.parametrize("module", ["nexmark"], indirect=True)
+@pytest.mark.parametrize("module", ["parts.nexmark.measurement"], indirect=True)
 def test_rows_of_nexmark_that_are_too_many_or_missing_are_counted(module: ModuleType) -> None:
     bids = pl.DataFrame({"auction": [123, 246, 1], "price": [5, 7, 9]})
     right = pl.DataFrame({"price": [7, 5], "auction": [246, 123]})
@@ -123,7 +128,7 @@ def report(module: ModuleType, *runs: dict[str, Any]) -> list[str]:
     return module.nexmark(part, lambda head, rows, right: [" ".join(row) for row in rows])
 
 
-@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
+@pytest.mark.parametrize("module", ["parts.nexmark.report"], indirect=True)
 def test_the_report_of_nexmark_has_columns_for_the_peers_that_ran(module: ModuleType) -> None:
     failed = {"query": 0, "job": "kstreams", "records": 920_000, "failed": "it took too long"}
     lines = report(
@@ -142,10 +147,31 @@ def test_the_report_of_nexmark_has_columns_for_the_peers_that_ran(module: Module
     assert not any("Kafka Streams takes" in line for line in lines)
 
 
-@pytest.mark.parametrize("module", ["nexmark"], indirect=True)
+@pytest.mark.parametrize("module", ["parts.nexmark.measurement"], indirect=True)
 def test_each_peer_of_nexmark_has_a_name_and_queries_that_there_are(module: ModuleType) -> None:
-    peers = module.nexmark_peers
+    peers = importlib.import_module("parts.nexmark.peers")
     assert set(peers.CAN) == set(peers.PEERS)
     for numbers in peers.CAN.values():
         assert numbers <= set(module.queries.QUERIES)
         assert numbers <= set(module.answers.ANSWERS)
+
+
+def test_the_readme_tells_what_each_file_beside_it_is() -> None:
+    table = (BENCH / "README.md").read_text().partition("## Files")[2]
+    told = set(re.findall(r"`([\w.]+?/?)`", table))
+    there = {f"{path.name}/" if path.is_dir() else path.name for path in BENCH.iterdir() if path.name[0] not in "._"}
+    assert there - told == {"README.md", "RESULTS.md"}
+
+
+TOOLS = sorted(path.name for path in BENCH.glob("*.py") if path.name not in ("plot.py", "run.py"))
+"""plot.py is run by a Python that has little more than matplotlib."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_starts_and_its_help_says_what_it_measures(tool: str) -> None:
+    said = subprocess.run([sys.executable, BENCH / tool, "--help"], capture_output=True, text=True, check=True).stdout
+    assert f"python bench/{tool}" in said
+    first = ast.get_docstring(ast.parse((BENCH / tool).read_text(encoding="utf-8")))
+    assert first
+    assert first.partition("\n")[0] in said

@@ -1,6 +1,6 @@
 """A reader at read_committed that sees who makes an app's outputs, in a process of its own.
 
-    python bench/witness.py BROKERS STEPS_TOPIC OUTPUT_TOPIC
+    python -m workload.witness BROKERS STEPS_TOPIC OUTPUT_TOPIC
 
 A task's step record tells its ownership, and the header of each output the task and step that made it; both are visible
 together, in whichever order they arrive here. For each ownership it says, with times in seconds since 1970,
@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 
-from arrivals import reader
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from falkirk.checkpoint.records import Named, StepRecord, decode
 from falkirk.checkpoint.steps import HEADER
+from workload.arrivals import reader
 
 MEMORY = 10_000
 """Steps of which one half has been seen are waited for this long; outputs and records of one step are never far apart."""

@@ -1,6 +1,6 @@
-"""NexMark's peers, beside Falkirk in bench/nexmark.py: one process each, its state in RocksDB, exactly-once into a topic.
+"""NexMark's peers, beside Falkirk: one process each, its state in RocksDB, exactly-once into a topic.
 
-- Flink SQL (nexmark_flink.py): parallelism 1, a checkpoint as often as Falkirk commits.
+- Flink SQL (`flink.py`): parallelism 1, a checkpoint as often as Falkirk commits.
 - Kafka Streams (peers/kstreams, the package nexmark): EOS v2, one thread, a cache of 64 MiB, a commit as often. It is written
   in the DSL, with a processor where that has no word for a query. Query 6 is not here: of a seller's last ten sales one can
   be replaced, so all sales would have to be kept.
@@ -17,18 +17,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import nexmark_flink
-from broker import Kafka
-from nexmark_report import PEERS
-from processes import BENCH, Process
-from setting import Setting
-from tools import Missing, class_path, python_with
-
 from falkirk.connectors.java import find_java
 from falkirk.durations import duration
+from harness.broker import Kafka
+from harness.environments import Missing, class_path, python_with
+from harness.processes import BENCH, Process
+from harness.setting import Setting
+from parts.nexmark.flink import QUERIES, statements
+from parts.nexmark.report import PEERS
 
 CAN = {
-    "flink": frozenset(nexmark_flink.QUERIES),
+    "flink": frozenset(QUERIES),
     "kstreams": frozenset({0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22}),
     "quix": frozenset({0, 1, 2, 3, 8, 9, 12, 14, 15, 16, 17, 18, 19, 20, 22}),
 }
@@ -59,7 +58,7 @@ def flink(setting: Setting, interval: str) -> Job:
 
     def arguments(brokers: str, number: int, target: str, folder: Path) -> list[str]:
         file = folder / "query.sql"
-        file.write_text(nexmark_flink.statements(number, brokers, target))
+        file.write_text(statements(number, brokers, target))
         return [str(file), str(folder / "checkpoints"), interval]
 
     return _job(setting, _java(class_path("flink"), "Statements"), arguments)

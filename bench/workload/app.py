@@ -7,7 +7,10 @@ import time
 from pathlib import Path
 
 import psutil
-from processes import BENCH, Process, Processes
+
+from harness.processes import Process, Processes
+
+FLOWS = Path(__file__).with_name("flows.py")
 
 
 def alive(process: psutil.Process) -> bool:
@@ -16,6 +19,11 @@ def alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def names(app: str, source: str, target: str) -> dict[str, str]:
+    """What the flows are told by the environment: the app's name, and its topics."""
+    return {"BENCH_APP": app, "BENCH_SOURCE": source, "BENCH_TARGET": target}
 
 
 class App:
@@ -28,10 +36,10 @@ class App:
         self.name, self.state = name, folder / name
         self._processes, self._workers = processes, workers
         self._command = [
-            sys.executable, "-m", "falkirk", "run", f"{BENCH / 'flows.py'}:{flow}", "--brokers", brokers,
+            sys.executable, "-m", "falkirk", "run", f"{FLOWS}:{flow}", "--brokers", brokers,
             "--state-dir", str(self.state), "--workers", str(workers), "--memory", memory,
         ]  # fmt: skip
-        self._environment = {"BENCH_APP": name, "BENCH_SOURCE": source, "BENCH_TARGET": target}
+        self._environment = names(name, source, target)
         self._run: Process | None = None
 
     @property

@@ -13,18 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-import bids
-import outputs
 import polars as pl
-from app import App
-from broker import BROKER_TIME, PARTITIONS
-from machine import crowding
-from processes import BENCH, Failed, Process
-from setting import Results, Setting, summary
-from tools import Missing, class_path, python_with
-from usage import Usage
 
 from falkirk.connectors.java import find_java
+from harness.broker import BROKER_TIME, PARTITIONS
+from harness.environments import Missing, class_path, python_with
+from harness.machine import crowding
+from harness.processes import BENCH, Failed, Process
+from harness.setting import Results, Setting, summary
+from harness.usage import Usage
+from workload import bids, outputs
+from workload.app import App
 
 COMMIT_MS = 100
 CACHE_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import time
 
-from setting import Results, Setting, summary
-from steady import RATE, Healed, Steady
+from harness.setting import Results, Setting, summary
+from workload.steady import RATE, Healed, Steady
 
 REGIMES = ("eager", "lazy")
 REST_S = (2.0, 6.0)

@@ -1,4 +1,4 @@
-"""NexMark's queries in Flink SQL, for bench/nexmark_peers.py.
+"""NexMark's queries in Flink SQL, for `peers.py`.
 
 Query 6 is not here, because Flink's `over` takes no changes, nor 13, because its Kafka tables cannot be looked up in.
 """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -71,6 +73,16 @@ class Kafka:
     def close(self) -> None:
         """End the broker."""
         self._node.stop()
+
+
+@contextmanager
+def temporary(console: Console) -> Iterator[tuple[Kafka, Path]]:
+    """A broker, and the temporary folder that it is in, where there is room for more. Both go at the end."""
+    # What the broker has just deleted may go while we delete.
+    with tempfile.TemporaryDirectory(prefix="falkirk-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with closing(Kafka(folder / "kafka", console)) as kafka:
+            yield kafka, folder
 
 
 def disk_bytes(folder: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from falkirk.runtime.processes.parent import die_with_parent
 
-BENCH = Path(__file__).resolve().parent
+BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 
 
@@ -28,11 +28,11 @@ class Failed(Exception):
 class Process:
     """A child, its errors in a log; what it says on its standard output is lines of JSON."""
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path) -> None:
         with log.open("ab") as errors:
             self._child = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=folder,
                 env={**os.environ, **environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -112,14 +112,17 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> Process:
         """Start a command from the project's root. From the main thread alone: the kernel minds who the parent was."""
+        return self._start(name, command, environment, ROOT)
+
+    def helper(self, name: str, module: str, *arguments: object) -> Process:
+        """Start a module of the bench, from its folder, so that it finds the other modules."""
+        return self._start(name, [sys.executable, "-m", module, *map(str, arguments)], {}, BENCH)
+
+    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Process:
         assert threading.current_thread() is threading.main_thread()
-        process = Process(command, self._logs / f"{name}.log", environment)
+        process = Process(command, self._logs / f"{name}.log", environment, folder)
         self._started.append(process)
         return process
-
-    def helper(self, name: str, script: str, *arguments: object) -> Process:
-        """Start a script of this folder."""
-        return self.start(name, [sys.executable, str(BENCH / script), *map(str, arguments)])
 
     def end(self) -> None:
         """Kill all that is left."""

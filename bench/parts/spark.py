@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import bids
-import outputs
 import polars as pl
-from broker import PARTITIONS
-from processes import BENCH, Failed
-from setting import Results, Setting, summary
-from tools import Missing, packages
+
+from harness.broker import PARTITIONS
+from harness.environments import Missing, packages
+from harness.processes import BENCH, Failed
+from harness.setting import Results, Setting, summary
+from workload import bids, outputs
 
 WARM = 50_000
 """Offsets of each partition that are read before anything is measured."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import shutil
 import time
 
-from recovery import REGIMES
-from setting import Results, Setting
-from steady import Steady
+from harness.setting import Results, Setting
+from parts.recovery import REGIMES
+from workload.steady import Steady
 
 ORIGINS = {"eager": ("version", "changelog"), "lazy": ("version",)}
 

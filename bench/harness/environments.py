@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import platformdirs
-from processes import BENCH
+
+from harness.processes import BENCH
 
 REQUIREMENTS = {"quixstreams": "quixstreams==3.28.1", "matplotlib": "matplotlib==3.11.2", "pyspark": "pyspark==4.0.0"}
 

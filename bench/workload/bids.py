@@ -1,6 +1,6 @@
 """The load: auction bids as JSON, keyed by auction as Java's producers would, the same in every run.
 
-    python bench/bids.py BROKERS TOPIC RATE KEYS          a steady load; it ends when its standard input closes
+    python -m workload.bids BROKERS TOPIC RATE KEYS          a steady load; it ends when its standard input closes
 
 NexMark's bid has these fields; a twentieth of all auctions draws more than a fifth of the bids.
 """
@@ -55,7 +55,21 @@ def expected(chunks: Iterable[pl.DataFrame], by: str) -> pl.DataFrame:
 
 
 def send(brokers: str, topic: str, chunks: Iterable[pl.DataFrame]) -> None:
-    """Fill a topic."""
+    """Fill a topic with bids."""
+    rows = (row for chunk in chunks for row in chunk.iter_rows())
+    values = ((auction, _value(auction, bidder, price, n)) for n, (auction, bidder, price) in enumerate(rows))
+    send_values(brokers, topic, values)
+
+
+def _value(auction: int, bidder: int, price: int, number: int) -> str:
+    return (
+        f'{{"auction":{auction},"bidder":{bidder},"price":{price},"channel":"Google","url":"{URL}",'
+        f'"dateTime":{1_700_000_000_000 + number}}}'
+    )
+
+
+def send_values(brokers: str, topic: str, values: Iterable[tuple[int, str]], waiting: int = 500_000) -> None:
+    """Fill a topic with values, each under its key. So many may wait in the client."""
     producer = Producer(
         {
             "bootstrap.servers": brokers,
@@ -64,24 +78,16 @@ def send(brokers: str, topic: str, chunks: Iterable[pl.DataFrame]) -> None:
             "compression.type": "lz4",
             "linger.ms": 20,
             "batch.num.messages": 20_000,
-            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.messages": waiting,
         }
     )
-    number = 0
-    for chunk in chunks:
-        for auction, bidder, price in chunk.iter_rows():
-            value = (
-                f'{{"auction":{auction},"bidder":{bidder},"price":{price},"channel":"Google","url":"{URL}",'
-                f'"dateTime":{1_700_000_000_000 + number}}}'
-            )
-            number += 1
-            while True:
-                try:
-                    producer.produce(topic, value, str(auction))
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-        producer.poll(0)
+    for key, value in values:
+        while True:
+            try:
+                producer.produce(topic, value, str(key))
+                break
+            except BufferError:
+                producer.poll(0.05)
     if producer.flush(120):
         raise RuntimeError(f"{topic} could not be filled")
 

@@ -15,13 +15,13 @@ import time
 import numpy as np
 import orjson
 import psutil
-from app import App, alive
-from arrivals import reader
 from confluent_kafka import Producer, TopicPartition
-from processes import Failed
-from setting import Results, Setting, summary
 
 from falkirk.state.shards import murmur2, murmur2_partition
+from harness.processes import Failed
+from harness.setting import Results, Setting, summary
+from workload.app import App, alive
+from workload.arrivals import reader
 
 FLOWS = {"alone": "eager", "exchange": "exchange"}
 ROWS = 10_000

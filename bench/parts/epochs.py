@@ -13,13 +13,12 @@ import sys
 import time
 from typing import NamedTuple
 
-import bids
-import latency
-from app import App
-from broker import BROKER_TIME, PARTITIONS
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from processes import BENCH, Failed
-from setting import Results, Setting, quantile, summary
+from harness.broker import BROKER_TIME, PARTITIONS
+from harness.processes import BENCH, Failed
+from harness.setting import Results, Setting, quantile, summary
+from parts import latency
+from workload import bids, outputs
+from workload.app import App
 
 CORES = 2
 SPARK = ("--spark", f"local[{CORES}]")
@@ -82,28 +81,7 @@ def published(setting: Setting) -> str:
 
 def pace(setting: Setting, target: str) -> Pace:
     """Of the rows of a topic, by the broker's clock. Raises Failed if any is missing or there twice."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": setting.kafka.brokers,
-            "group.id": "bench-published",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(target, p, 0) for p in range(PARTITIONS)])
-    times: list[int] = []
-    left = set(range(PARTITIONS))
-    while left:
-        for message in consumer.consume(20_000, 0.2):
-            error = message.error()
-            if error is None:
-                times.append(message.timestamp()[1])
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-            else:
-                raise Failed(f"{target} cannot be read: {error}")
-    consumer.close()
+    times = [m.timestamp()[1] for messages in outputs.committed(setting.kafka.brokers, target) for m in messages]
     if len(times) != setting.sizes.published:
         raise Failed(f"{len(times):,} rows are in {target}, and not {setting.sizes.published:,}")
     slots = len({at // SLOT_MS for at in times})

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shutil
 import time
 
-import bids
 import psutil
-from app import App
-from broker import disk_bytes
-from processes import Failed
-from setting import Results, Setting
+
+from harness.broker import disk_bytes
+from harness.processes import Failed
+from harness.setting import Results, Setting
+from workload import bids
+from workload.app import App
 
 MEMORY = "32MiB"
 """For block cache and write buffers: the state of 10,000,000 keys is more than ten times as much."""

@@ -10,11 +10,11 @@ import shutil
 import time
 from dataclasses import dataclass
 
-import bids
-from app import App
-from broker import PARTITIONS
-from processes import Failed
-from setting import Setting
+from harness.broker import PARTITIONS
+from harness.processes import Failed
+from harness.setting import Setting
+from workload import bids
+from workload.app import App
 
 RATE = 1_000
 SLOWEST = 20_000
@@ -49,13 +49,15 @@ class Steady:
         self.app = App(processes, kafka.brokers, setting.folder, regime, self.name, source, target)
         bids.send(kafka.brokers, source, bids.fill(keys))
         self.app.until_end(60 + keys / SLOWEST)
-        self._witness = processes.helper(f"{self.name}.witness", "witness.py", kafka.brokers, self.app.steps, target)
+        self._witness = processes.helper(
+            f"{self.name}.witness", "workload.witness", kafka.brokers, self.app.steps, target
+        )
         if self._witness.said(60) is None:
             raise Failed(f"{self.name}: the reader does not find its topics")
         self._known: set[tuple[str, str]] = set()
         began = time.time()
         self.app.start()
-        self._load = processes.helper(f"{self.name}.load", "bids.py", kafka.brokers, source, RATE, keys)
+        self._load = processes.helper(f"{self.name}.load", "workload.bids", kafka.brokers, source, RATE, keys)
         self.healed(began)
 
     def healed(self, harm: float) -> Healed:

@@ -22,10 +22,11 @@ import polars as pl
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from falkirk.checkpoint.records import StepRecord, decode
+from harness.processes import Failed
 
 
 def read(brokers: str, topic: str, partitions: int, by: str) -> pl.DataFrame:
-    """All committed outputs: partition, offset, at (ms since 1970), the key, n, top; in the order of offsets."""
+    """All committed outputs: partition, offset, at (ms since 1970), the key, n, top; by offset. Raises Failed."""
     frames = []
     schema = {by: pl.Int64, "n": pl.Int64, "top": pl.Int64}
     for messages in committed(brokers, topic, partitions):
@@ -36,7 +37,7 @@ def read(brokers: str, topic: str, partitions: int, by: str) -> pl.DataFrame:
         )
         frames.append(places.hstack(pl.read_ndjson(b"\n".join([m.value() or b"" for m in messages]), schema=schema)))
     if not frames:
-        raise RuntimeError(f"{topic} is empty")
+        raise Failed(f"{topic} is empty")
     return pl.concat(frames).rename({by: "key"}).sort("partition", "offset")
 
 
@@ -58,8 +59,8 @@ def first_round(brokers: str, steps: str, partitions: int) -> First:
     return First(at, sum(record.rows for record in read if record.clock == at))
 
 
-def committed(brokers: str, topic: str, partitions: int) -> Iterator[list[Message]]:
-    """All committed records of the first so many partitions."""
+def committed(brokers: str, topic: str, partitions: int | None = None) -> Iterator[list[Message]]:
+    """All committed records of the first so many partitions, or of all. Raises Failed."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
@@ -72,6 +73,8 @@ def committed(brokers: str, topic: str, partitions: int) -> Iterator[list[Messag
             "queued.min.messages": 300_000,
         }
     )
+    if partitions is None:
+        partitions = len(consumer.list_topics(topic, 10).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
     open_partitions = set(range(partitions))
     while open_partitions:
@@ -83,7 +86,7 @@ def committed(brokers: str, topic: str, partitions: int) -> Iterator[list[Messag
             elif error.code() == KafkaError._PARTITION_EOF:
                 open_partitions.discard(message.partition())
             else:
-                raise RuntimeError(f"{topic} cannot be read: {error}")
+                raise Failed(f"{topic} cannot be read: {error}")
         if messages:
             yield messages
     consumer.close()

@@ -11,11 +11,11 @@ import shutil
 import sys
 from collections.abc import Callable
 
-import bids
-from app import App
-from broker import PARTITIONS
-from processes import BENCH, Failed, Process
-from setting import Results, Setting, quantile, summary
+from harness.broker import PARTITIONS
+from harness.processes import BENCH, Failed, Process
+from harness.setting import Results, Setting, quantile, summary
+from workload import bids
+from workload.app import App
 
 RATE = 1_000
 WARM_S = 3.0
@@ -64,14 +64,14 @@ def run(setting: Setting, job: str) -> list[float]:
     kafka.make(target)
     end = start(setting, job, name, source, target)
     reader = processes.helper(
-        f"{name}.reader", "arrivals.py", kafka.brokers, target, PARTITIONS, WARM_S, sizes.latency_s
+        f"{name}.reader", "workload.arrivals", kafka.brokers, target, PARTITIONS, WARM_S, sizes.latency_s
     )
     if reader.said(30) is None:
         raise Failed(f"{name}: the reader does not find its topic")
     bids.probe(kafka.brokers, source)  # a load that began before the job did would be a backlog, and no low load
     if reader.said(60) is None:
         raise Failed(f"{name}: nothing comes through")
-    load = processes.helper(f"{name}.load", "bids.py", kafka.brokers, source, RATE, sizes.keys)
+    load = processes.helper(f"{name}.load", "workload.bids", kafka.brokers, source, RATE, sizes.keys)
     said = reader.said(WARM_S + sizes.latency_s + 90)
     load.finish()
     end()

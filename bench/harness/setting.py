@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker import Kafka
-from machine import QUIET, at_rest
-from processes import Processes
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from harness.broker import Kafka
+from harness.machine import QUIET, at_rest
+from harness.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)

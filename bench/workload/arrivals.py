@@ -1,6 +1,6 @@
 """A reader at read_committed, in a process of its own: how old each record is when it arrives.
 
-    python bench/arrivals.py BROKERS TOPIC PARTITIONS WARM_S SECONDS
+    python -m workload.arrivals BROKERS TOPIC PARTITIONS WARM_S SECONDS
 
 Records carry the nanosecond in which they were sent. It says `{"reading": true}` when it has found the topic's end, and
 `{"reached": true}` at the first record, a probe. From the second on it waits WARM_S seconds, takes note of what arrives
