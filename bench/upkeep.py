@@ -9,7 +9,6 @@ requests takes so many milliseconds longer. The first round copies everything; t
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,11 +21,13 @@ import click
 import obstore
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.regimes.eager import Eager
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.upkeep.maintenance import Maintenance
 from falkirk.state.rocks import RocksStore
+from harness.command import command
 
 KINDS = ("put", "get", "head", "list", "delete")
 
@@ -48,21 +49,20 @@ class Slow:
         return run
 
 
-@click.command()
-@click.option("--tasks", default=100, help="Tasks of the worker.")
-@click.option("--latency", default=30, help="Milliseconds that each request takes.")
-@click.option("--rounds", default=4, help="Versions of each task.")
-@click.option("--rows", default=500, help="Rows that each task writes between two versions, of 100 bytes.")
+@command(__doc__)
+@click.option("--tasks", default=100, show_default=True, help="Tasks of the worker.")
+@click.option("--latency", default=30, show_default=True, help="Milliseconds that each request takes.")
+@click.option("--rounds", default=4, show_default=True, help="Versions of each task.")
+@click.option(
+    "--rows", default=500, show_default=True, help="Rows that each task writes between two versions, of 100 bytes."
+)
 def main(tasks: int, latency: int, rounds: int, rows: int) -> None:
     """Measure, and print a line for each round."""
-    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
     slow = Slow(latency / 1000)
-    try:
+    with tempfile.TemporaryDirectory(prefix="falkirk-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
         stage = SimpleNamespace(fingerprint="f", state_schema="rows")
-        bound = [
-            SimpleNamespace(task=Task(TaskId("counts", n), TopicPartition("steps", n)), stage=stage, inputs=())
-            for n in range(tasks)
-        ]
+        bound = [SimpleNamespace(task=_task(n), stage=stage, inputs=()) for n in range(tasks)]
         app: Any = SimpleNamespace(name="app", incarnation="one", tasks=bound)
         memory = memory_of(app, Settings("", str(folder)))
         stores = TaskStores(app, folder / "state", (folder / "copies").as_uri(), memory, lambda: None)
@@ -89,14 +89,17 @@ def main(tasks: int, latency: int, rounds: int, rows: int) -> None:
             time.sleep(1.0)  # between two versions that somebody asks for
         for task in running:
             task.owned.opened().close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _task(number: int) -> Task:
+    recovery = Eager((TopicPartition("changes", number),))
+    return Task(TaskId("counts", number), TopicPartition("steps", number), recovery)
 
 
 def _running(bound: Any, stores: TaskStores, memory: Any) -> Any:
     store = RocksStore(stores._folder_of(bound.task.id), stores._identity(bound.task.id), memory)
     owned = Owned(bound.task, Phase.RUNNING, store=store)
-    regime = SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 3600.0))
+    regime = SimpleNamespace(within=None, every=SimpleNamespace(total_seconds=lambda: 3600.0))
     return SimpleNamespace(
         owned=owned, bound=SimpleNamespace(inputs=(), stage=SimpleNamespace(regime=regime)), begun=True
     )
