@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -88,10 +89,11 @@ def temporary(console: Console) -> Iterator[tuple[Kafka, Path]]:
 def disk_bytes(folder: Path) -> int:
     """What the files below a folder take on the disk; two links to one file take it once."""
     seen: dict[int, int] = {}
-    for path in folder.rglob("*"):
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # deleted while we count
-            continue
-        seen[stat.st_ino] = stat.st_blocks * 512
+    for parent, folders, files in os.walk(folder):  # which passes over folders that are deleted while we count
+        for name in (*folders, *files):
+            try:
+                stat = Path(parent, name).stat()
+            except FileNotFoundError:
+                continue
+            seen[stat.st_ino] = stat.st_blocks * 512
     return sum(seen.values())

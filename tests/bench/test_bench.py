@@ -6,7 +6,9 @@ import ast
 import doctest
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,11 +158,43 @@ def test_each_peer_of_nexmark_has_a_name_and_queries_that_there_are(module: Modu
         assert numbers <= set(module.answers.ANSWERS)
 
 
+@pytest.mark.parametrize("module", ["harness.broker"], indirect=True)
+def test_what_is_deleted_while_disk_space_is_counted_counts_or_not(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version-1.tmp").mkdir()
+    (tmp_path / "version-1.tmp" / "b").write_bytes(b"b")
+    stat = Path.stat
+
+    def going(path: Path, **options: Any) -> os.stat_result:
+        found = stat(path, **options)
+        if path.name == "b":
+            shutil.rmtree(path.parent)
+        return found
+
+    monkeypatch.setattr(Path, "stat", going)
+    assert module.disk_bytes(tmp_path) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_readme_tells_what_each_file_beside_it_is() -> None:
     table = (BENCH / "README.md").read_text().partition("## Files")[2]
     told = set(re.findall(r"`([\w.]+?/?)`", table))
     there = {f"{path.name}/" if path.is_dir() else path.name for path in BENCH.iterdir() if path.name[0] not in "._"}
     assert there - told == {"README.md", "RESULTS.md"}
+
+
+LAYERS = ["harness", "workload", "parts"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_folder_imports_only_folders_below_it(layer: str) -> None:
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    for file in (BENCH / layer).rglob("*.py"):
+        for line in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [line.module or ""] if isinstance(line, ast.ImportFrom) else []
+            names += [name.name for name in line.names] if isinstance(line, ast.Import) else []
+            assert not [name for name in names if name.partition(".")[0] in above], file
 
 
 TOOLS = sorted(path.name for path in BENCH.glob("*.py") if path.name not in ("plot.py", "run.py"))
@@ -175,3 +209,22 @@ def test_a_tool_starts_and_its_help_says_what_it_measures(tool: str) -> None:
     first = ast.get_docstring(ast.parse((BENCH / tool).read_text(encoding="utf-8")))
     assert first
     assert first.partition("\n")[0] in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "iterate.py --edges 1000 --loop reach",
+        "joins.py --sizes 2000",
+        "nexmark_steps.py --events 1000 --step 500 --only 0 --only 13 --operators",
+        "sessions.py --size 2000",
+        "sizes.py --size 2000",
+        "upkeep.py --tasks 2 --rounds 1 --latency 1",
+    ],
+)
+def test_a_tool_without_a_broker_measures(arguments: str) -> None:
+    tool, *more = arguments.split()
+    done = subprocess.run([sys.executable, BENCH / tool, *more], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

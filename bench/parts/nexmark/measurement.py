@@ -1,12 +1,6 @@
-"""Each query of NexMark, by everybody who has it: CPU time, rate, and whether the result is right.
+"""Each query of NexMark, by everybody who has it, and whether the result is right. `bench/nexmark.py` says what is measured.
 
-CPU time is that of the whole run, its start included: supervisor, workers and what they start, or the peer's process. The
-kernel adds it up: what a process leaves behind becomes a child of this one, which waits for it (Linux). A run over few
-events tells what the start costs. What a reader finally sees in the output is compared with what DuckDB gives over the same
-events.
-
-    CPU a million = CPU of the run / records read · 1,000,000
-    rate          = records read / (seconds of the run − seconds of the start)
+What a process leaves behind becomes a child of this one, which waits for it, so that the kernel adds up its CPU time (Linux).
 """
 
 from __future__ import annotations
