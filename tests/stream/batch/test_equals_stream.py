@@ -116,6 +116,7 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     "no key": lambda s: (s, None),
     "filter": lambda s: (s.filter(fk.col("x") > 0), "k"),
     "select": lambda s: (s.select("k", y=fk.col("x") + 1), "k"),
+    "assume_unique": lambda s: (s.assume_unique("k", "x"), "k"),
     "with_columns": lambda s: (s.with_columns(y=fk.col("x") * fk.col("g")), ["k", "g"]),
     "map": lambda s: (s.map(lambda row: {**row, "k": row["k"] + "!"}), "k"),
     "enrich": lambda s: (s.enrich(lengthened, returns={"length": int}, concurrency=3), "k"),
