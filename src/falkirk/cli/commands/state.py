@@ -23,7 +23,20 @@ from falkirk.stream.access.stored_state import Table
 from falkirk.stream.flow.load import load_flow
 
 
-@click.group()
+class StateGroup(click.Group):
+    """Says what to write for a flow in the place of a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and ":" in args[0]:
+            ctx.fail(
+                f"{args[0]!r} is not a command: write falkirk state get {args[0]} OPERATOR KEY, or scan in place of get."
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=StateGroup)
 def state() -> None:
     """Show the state that operators keep for their keys: for group_by, the parts of its aggregates; for a process, the tables
     that it declares; for a lookup, the rows of its table, whose key is the table's as its topic spells it.

@@ -156,7 +156,10 @@ def words(state: str | None, message: str) -> tuple[str, str]:
     'gives no connection: connection refused'
     """
     if state is None:
-        return f"gives no connection: {message}", "is the server running, and are address, user and password right?"
+        return (
+            f"gives no connection: {message}",
+            "see whether the server runs, and whether address, user and password are right",
+        )
     for begins, (what, hint) in _WORDS.items():
         if state.startswith(begins):
             return f"{what}: {message}", hint

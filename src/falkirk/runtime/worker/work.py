@@ -108,7 +108,9 @@ class Reporter:
         for task, count in stats.late.items():
             if count:
                 logger.warning(
-                    "task %s: %s came too late (late= of its source), and count in no result", task, counted(count, "row")
+                    "task %s: %s came too late (late= of its source), and count in no result",
+                    task,
+                    counted(count, "row"),
                 )
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]

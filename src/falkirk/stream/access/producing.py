@@ -20,12 +20,12 @@ from falkirk.checkpoint.steps import Maker
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
-from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.fitting import Unfit, frame_of_frame, frame_of_rows
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.definition.requests import ROWS
 from falkirk.stream.formats import Format, Registering
 from falkirk.stream.formats.debezium import Debezium
+from falkirk.stream.formats.types import described
 from falkirk.stream.operators.sources.reduction import Misfit, Reduction, Request
 from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
@@ -269,6 +269,6 @@ def _misfit(source: Source, error: Exception) -> ConfigError:
     return ConfigError(
         f"what is sent to source {source.id!r} does not fit its columns: "
         f"{error if isinstance(error, Unfit) else in_brief(error)}",
-        where=f"columns {words(columns_of(source))}",
+        where=f"columns {described(columns_of(source))}",
         hint="to try a record that does not decode, send it as it is: (key, b'…')",
     )

@@ -10,10 +10,10 @@ from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.builtin import sum_
-from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.rowwise import RowWise
 from falkirk.stream.formats.rows import RowT_co
+from falkirk.stream.formats.types import described
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
@@ -130,7 +130,7 @@ class Combining(RowWise[RowT_co]):
             )
         if other.schema != self.schema:
             raise DefinitionError(
-                f"the streams have other columns: {words(self.schema)} and {words(other.schema)}",
+                f"the streams have other columns: {described(self.schema)} and {described(other.schema)}",
                 where=where,
                 hint="select the same columns in the same order first",
             )

@@ -10,10 +10,11 @@ import narwhals as nw
 from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.definition.expressions import evaluate, words
+from falkirk.stream.definition.expressions import evaluate
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats.rows import RowT_co
+from falkirk.stream.formats.types import described
 from falkirk.stream.operators.loops.iterate import ALL
 from falkirk.stream.operators.loops.rows import check_columns
 
@@ -104,7 +105,7 @@ def _checked(built: Any, before: op.Operator, graph: op.Graph, inside: list[op.O
         )
     if result.schema != before.schema:
         raise DefinitionError(
-            f"the body gives {words(result.schema)}, and the loop begins with {words(before.schema)}",
+            f"the body gives {described(result.schema)}, and the loop begins with {described(before.schema)}",
             where=where,
             hint="end the body with a select of the same columns, in the same order and with the same types",
         )

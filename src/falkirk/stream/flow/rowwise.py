@@ -24,12 +24,11 @@ from falkirk.stream.definition.expressions import (
     passed_through,
     renamed,
     text,
-    words,
 )
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
-from falkirk.stream.formats.types import schema_of
+from falkirk.stream.formats.types import described, schema_of
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
@@ -47,7 +46,7 @@ class RowWise(Generic[RowT_co]):
         return self._op.schema
 
     def __repr__(self) -> str:
-        return f"<Stream of {self._op.kind} {self._op.id!r}: {words(self.schema)}>"
+        return f"<Stream of {self._op.kind} {self._op.id!r}: {described(self.schema)}>"
 
     def filter(self, *predicates: IntoExpr) -> Stream[RowT_co]:
         """Keep the rows for which all predicates are true; null is not true.

@@ -245,7 +245,7 @@ class Stream(Combining[RowT_co]):
         >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
         >>> timed = {"auction": int, "at": fk.Datetime}
         >>> bids.key_by("auction").process(lambda row, key: {**row, "at": key.now()}, id="timed", returns=timed)
-        <Stream of process 'timed': auction Int64, at Datetime(time_unit='ms', time_zone='UTC')>
+        <Stream of process 'timed': auction Int64, at Datetime>
         """
         line = user_line()
         return Keyed(self._graph, self._op, columns_of(columns, self.schema, f"key_by ({line})"))

@@ -105,6 +105,15 @@ def type_name(dtype: pl.DataType) -> str:
     return _PLAIN.get(dtype, str(dtype))
 
 
+def described(schema: Mapping[str, pl.DataType]) -> str:
+    """A schema in this module's words, for messages. What is recorded has Polars' words, which must stay as they are.
+
+    >>> described({"id": pl.Int64(), "at": pl.Datetime("ms", "UTC"), "usd": pl.Decimal(12, 2)})
+    'id Int64, at Datetime, usd Decimal(12, 2)'
+    """
+    return ", ".join(f"{name} {type_name(dtype)}" for name, dtype in schema.items())
+
+
 def fits(given: pl.DataType, wanted: pl.DataType) -> bool:
     """Does a cast keep each value, as near as the wanted type comes to it, or else fail?"""
     if given in (wanted, pl.Null()):

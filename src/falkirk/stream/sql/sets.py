@@ -8,8 +8,9 @@ import narwhals as nw
 import polars as pl
 from sqlglot import exp
 
-from falkirk.stream.definition.expressions import bare_column, words
+from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.streams import Stream
+from falkirk.stream.formats.types import described
 from falkirk.stream.sql.numbers import holds_both
 from falkirk.stream.sql.relations import Ids
 from falkirk.stream.sql.scalar.values import family
@@ -63,7 +64,7 @@ def _alike(
     """Both sides with the left's names, and with one type for each column. Raises DefinitionError."""
     if len(left.schema) != len(right.schema):
         raise text.error(
-            node.right, f"one side has the columns {words(left.schema)}, and the other {words(right.schema)}",
+            node.right, f"one side has the columns {described(left.schema)}, and the other {described(right.schema)}",
             "select as many on both sides",
         )  # fmt: skip
     sides: tuple[list[nw.Expr], list[nw.Expr]] = ([], [])

@@ -76,8 +76,7 @@ def client(
             guess = "which sasl.mechanism is it, SCRAM-SHA-512 perhaps? GSSAPI is what it is otherwise. "
         raise ConfigError(
             f"Kafka's client refuses its settings: {said}",
-            hint=f"{guess}check what is given with --set KEY=VALUE or under [kafka], of another cluster under "
-            "[cluster.NAME.kafka]; and --session-timeout",
+            hint=f"{guess}check --set KEY=VALUE and [kafka], for another cluster [cluster.NAME.kafka], and --session-timeout",
         ) from None
 
 

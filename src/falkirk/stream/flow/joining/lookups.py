@@ -11,13 +11,12 @@ from falkirk.blame import did_you_mean, user_line
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
-from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of, same_key
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.flow.alternatives import TABLE, missing
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.rows import Row
-from falkirk.stream.formats.types import type_name
+from falkirk.stream.formats.types import described, type_name
 from falkirk.wording import counted
 
 if TYPE_CHECKING:
@@ -51,7 +50,9 @@ class Table:
         return errors_of(self._graph, self._op, user_line())
 
     def __repr__(self) -> str:
-        return f"<Table of {self._op.kind} {self._op.id!r}: {words(self.schema)}, by {', '.join(self._key.columns)}>"
+        return (
+            f"<Table of {self._op.kind} {self._op.id!r}: {described(self.schema)}, by {', '.join(self._key.columns)}>"
+        )
 
 
 def table_of(graph: op.Graph, operator: op.Operator, key: Key, where: str) -> Table:
