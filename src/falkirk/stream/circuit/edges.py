@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import msgspec
@@ -95,12 +96,19 @@ class EdgeReader:
             frames, lambda row: run.address(numbers[int(np.searchsorted(np.cumsum(heights), row, "right"))])
         )
         origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
-        meta = [c for c in whole.get_columns() if c.name not in self.edge.columns]
+        meta = [
+            c.cast(pl.Int64) if c.name == WEIGHT else c for c in whole.get_columns() if c.name not in self.edge.columns
+        ]
         return self._in_time(run, Batch(only(whole, self.edge.columns), pl.DataFrame([*meta, origins])))
 
     def _whole(self, frames: Sequence[pl.DataFrame], where: Callable[[int], str]) -> pl.DataFrame:
         """All rows as one frame. Some may have waited since an earlier version of the flow sent them, with other columns.
         Raises StateError if they cannot be read; `where` gives the origin of a row by its number."""
+        with suppress(pl.exceptions.ShapeError, pl.exceptions.SchemaError):
+            whole = pl.concat(frames, rechunk=True)
+            if self._is_of_now(whole.schema):  # as nearly always
+                return whole
+            frames = [whole]
         found: list[pl.DataFrame] = []
         row = 0
         for frame in frames:
@@ -115,6 +123,9 @@ class EdgeReader:
             found.append(now)
             row += frame.height
         return pl.concat(found, rechunk=True)
+
+    def _is_of_now(self, schema: pl.Schema) -> bool:
+        return (WEIGHT in schema) == self.edge.changes and all(schema.get(c) == t for c, t in self.types.items())
 
     def _as_now(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """Its rows with the columns of today, and numbers with today's type if they fit. None: they have retractions, and the
