@@ -20,7 +20,7 @@ SEEDS = range(300)
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(made, id=name, marks=[pytest.mark.slow] if made.drivers == 1 else [])
+        pytest.param(made, id=name, marks=[pytest.mark.slow] if name in ("alone", "abandoned") else [])
         for name, made in SCENARIOS.items()
     ],
 )
