@@ -219,10 +219,7 @@ class EventTime:
         kept = [*inputs.values(), *outputs.values()]
         self._read = state.get([one.key for one in kept])
         found = [None if value is None else _decode(value) for value in self._read]
-        self._former = [
-            former_of(one, state) if times is None else None for one, times in zip(kept, found, strict=True)
-        ]
-        found = [times if was is None else was[1] for times, was in zip(found, self._former, strict=True)]
+        found, self._former = continued(kept, found, state)
         self._kept = [(one.key, one.begun(times, clock, read)) for one, times in zip(kept, found, strict=True)]
         begun = [times for _, times in self._kept]
         self.times = dict(zip(inputs, begun, strict=False))
@@ -286,8 +283,17 @@ class EventTime:
         values = [(key, _encode(times)) for key, times in self._kept]
         if changed := [pair for pair, was in zip(values, self._read, strict=True) if pair[1] != was]:
             state.put([key for key, _ in changed], [value for _, value in changed])
-        if former := [was[0] for was in self._former if was is not None]:
-            state.put(former, [None] * len(former))
+        if self._former:
+            state.put(self._former, [None] * len(self._former))
+
+
+def continued(
+    kept: Sequence[SourceTimes | SenderTimes | SentTimes], found: Sequence[Times | None], state: State
+) -> tuple[list[Times | None], list[bytes]]:
+    """The times that were found; of sources that are not known, those under another id. And the keys of these."""
+    former = [former_of(one, state) if times is None else None for one, times in zip(kept, found, strict=True)]
+    times = [at if was is None else was[1] for at, was in zip(found, former, strict=True)]
+    return times, [was[0] for was in former if was is not None]
 
 
 def former_of(one: SourceTimes | SenderTimes | SentTimes, state: State) -> tuple[bytes, Times] | None:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from falkirk.state.store import State
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.watermarks import TaskTimes
-from falkirk.stream.dataflow.event_time import EventTime, Inputs, former_of, times_in
+from falkirk.stream.dataflow.event_time import EventTime, Inputs, continued, times_in
 from falkirk.stream.stages.stage import Edge
 
 KeptTimes = tuple[tuple[bytes, bytes], ...]
@@ -73,6 +73,5 @@ def inputs_of(times: TaskTimes, readers: Collection[op.Source | Edge]) -> Inputs
 def watermarks_in(inputs: Inputs, state: State) -> dict[str, int]:
     """How far the task is with each input."""
     stored = times_in(state, [one.key for one in inputs.values()])
-    former = [former_of(one, state) if at is None else None for one, at in zip(inputs.values(), stored, strict=True)]
-    found = [at if was is None else was[1] for at, was in zip(stored, former, strict=True)]
+    found, _ = continued([*inputs.values()], stored, state)
     return {name: one.begun(times, 0, None).watermark for (name, one), times in zip(inputs.items(), found, strict=True)}
