@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 IMAGE = "FALKIRK_TEST_POSTGRES_IMAGE"
 """An image that was asked for must be there: tests fail without it, and are not skipped."""
@@ -56,7 +57,7 @@ class Server:
         """Until it answers."""
         import psycopg
 
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.connect().close()

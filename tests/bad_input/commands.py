@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 
 @dataclass(frozen=True, slots=True)
 class Screen:
@@ -37,7 +39,7 @@ class Going:
         with said.open("w") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
 
-    def end(self, timeout: float = 30) -> Screen:
+    def end(self, timeout: float = PATIENCE_S) -> Screen:
         """Wait for its end."""
         return Screen(self.process.wait(timeout), self.said.read_text())
 
@@ -52,7 +54,7 @@ class Going:
         self.process.wait()
 
 
-def screen(command: list[str], timeout: float = 60, **environment: str) -> Screen:
+def screen(command: list[str], timeout: float = PATIENCE_S, **environment: str) -> Screen:
     """Run a command to its end."""
     done = subprocess.run(
         command, env={**os.environ, **environment}, timeout=timeout, capture_output=True, text=True, check=False

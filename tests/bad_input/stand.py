@@ -27,6 +27,7 @@ from tests.bad_input.commands import Going, Screen, screen
 from tests.reading import read_topics
 from tests.soak.check.oracle import GroupBy
 from tests.soak.check.seen import HEADER, Seen, Tp, parse_mark
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -76,7 +77,7 @@ class Stand:
         whole = self.prefix + name
         config = {key.replace("_", "."): value for key, value in config.items()}
         self.admin.create_topics([NewTopic(whole, partitions, 1, config=config)])[whole].result()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while whole not in self.admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
             time.sleep(0.02)
         return whole
@@ -94,7 +95,7 @@ class Stand:
         """Add partitions to a topic, which what is sent from now on goes to as well."""
         whole = self.prefix + name
         self.admin.create_partitions([NewPartitions(whole, partitions)])[whole].result()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while self.partitions(whole) < partitions and time.monotonic() < deadline:
             time.sleep(0.02)
         self.producer = self._new_producer()  # the old one would hear of them in some minutes
@@ -211,7 +212,7 @@ class Stand:
             *more,
         ]
 
-    def cli(self, flow_file: str, *more: str, timeout: float = 60, **environment: str) -> Screen:
+    def cli(self, flow_file: str, *more: str, timeout: float = PATIENCE_S, **environment: str) -> Screen:
         """Run a command to its end."""
         return screen(self.command(flow_file, "--until", "end", *more), timeout, **environment)
 
@@ -226,7 +227,7 @@ class Stand:
 
     def settle(self, sink: str = "stats") -> None:
         """Wait until what runs has counted every bid."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while sum(self.counts(sink).values()) < self.sent:
             assert time.monotonic() < deadline, self._going[-1].said.read_text()
             time.sleep(0.2)

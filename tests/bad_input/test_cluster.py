@@ -13,6 +13,7 @@ import pytest
 from tests.bad_input.commands import screen
 from tests.bad_input.stand import Stand, flow_file
 from tests.faults.proxy import KAFKA_2_7, Proxy
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -76,7 +77,7 @@ def test_two_runs_of_one_identity(stand: Stand) -> None:
     copied = stand.folder / "copied"
     shutil.copytree(stand.folder / "state", copied)
     second = stand.start(flow_file(), "--state-dir", str(copied))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while first.process.poll() is None and second.process.poll() is None:
         assert time.monotonic() < deadline, first.said.read_text() + second.said.read_text()
         time.sleep(0.1)
@@ -102,7 +103,7 @@ def test_a_second_host_that_could_not_take_lazy_state_over(stand: Stand) -> None
     )
     shared = (stand.folder / "shared").as_uri()
     second = stand.start(lazy, "--state-dir", elsewhere, "--checkpoints", shared)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while "another host has joined (127.0.0.1), and the lazy state of stats" not in first.said.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -145,7 +146,7 @@ def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.bad_input.stand import KEYS, Stand, flow_file
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -76,7 +77,7 @@ def test_why_an_app_has_stopped_is_known_at_once_until_it_runs_again(stand: Stan
     assert stand.place(40) in problem.where
     stand.start(flow())
     stand.settle()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (found := read_status(stand.name, stand.settings, topics)).problems or found.state != "running":
         assert time.monotonic() < deadline, found
 

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 from tests.bad_input.commands import screen
 from tests.bad_input.stand import Stand, flow_file
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -143,7 +144,7 @@ def test_a_worker_that_cannot_read_on_goes_on_if_another_has_its_task(stand: Sta
     stand.bids(20)
     with stand.worker(stand.flow()) as worker:
         worker.join()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while sum(stand.counts("stats").values()) < stand.sent:
             worker.turn()
             assert time.monotonic() < deadline

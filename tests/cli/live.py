@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 
 def workers(run: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -60,7 +61,7 @@ def committed(brokers: str, topic: str) -> list[tuple[bytes | None, bytes | None
 
 def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:
     """Wait for this, while the run goes on."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert run.poll() is None, run.communicate()[1]
         assert time.monotonic() < deadline

@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.live import kill_all, workers
 from tests.runtime.observe.collector import Collector
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.running import bound
 from falkirk.connectors.embedded import EmbeddedKafka
@@ -66,7 +67,7 @@ class Running:
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out, err
 
     def close(self) -> None:
@@ -102,7 +103,7 @@ def answering(process: subprocess.Popen[str]) -> str:
 
 def asked(url: str) -> tuple[int, str]:
     """Once it answers that all is well, which a worker that has just begun does not."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             with urlopen(url) as answer:
@@ -178,7 +179,7 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     url = answering(worker)
     assert asked(f"{url}/ready") == (200, "ok\n")
     assert asked(f"{url}/live") == (200, "ok\n")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while sum(read := figures(url, "falkirk_records_read_total")) < 11:  # what is committed is reported a second later
         assert time.monotonic() < deadline, read
         time.sleep(0.1)
@@ -187,7 +188,7 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     assert figures(url, "falkirk_commit_seconds_count")[0] >= 1
 
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) == 0
+    assert worker.wait(PATIENCE_S) == 0
     found = app.status()
     assert (found["state"], found["workers"]) == ("stopped", [])
     assert all(t["owner"] is None for t in found["tasks"])
@@ -198,7 +199,7 @@ def test_tasks_of_a_killed_worker_are_not_shown_as_running_though_the_group_has_
     app.feed(10)
     run = app.start("run", "app.py:flow", "--workers", "1", "--session-timeout", "5m")
     app.until("running")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while len(workers(run)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -223,7 +224,7 @@ def test_a_second_supervisor_on_a_state_directory_is_told_so_at_once(app: Runnin
     assert "to do: stop that one first, or give this one a separate state directory" in err
     assert app.status()["state"] == "running"
     first.send_signal(signal.SIGTERM)
-    assert first.wait(60) == 0
+    assert first.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.slow
@@ -258,14 +259,14 @@ def test_a_run_whose_workers_work_already_waits_for_a_cluster_that_is_away(
     begun = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         binding = thread.submit(bound, f"{tmp_path}/app.py:flow", settings, begun)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while "what shows them waits: no broker answers" not in caplog.text:
             assert not binding.done()
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert broker.start() == app.brokers
-        assert binding.result(60)[0].name == app.name
+        assert binding.result(PATIENCE_S)[0].name == app.name
         broker.kill()
         begun.set()
         with pytest.raises(UnreachableError):
-            thread.submit(bound, f"{tmp_path}/app.py:flow", settings, begun).result(60)
+            thread.submit(bound, f"{tmp_path}/app.py:flow", settings, begun).result(PATIENCE_S)

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Message, Producer
 from tests.cli.live import kill_one
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
@@ -163,7 +164,7 @@ class Trial:
 
     def moved(self, brokers: str, run: subprocess.Popen[str]) -> None:
         """Until a few hundred more are than now."""
-        before, deadline = self.copied(brokers), time.monotonic() + 120
+        before, deadline = self.copied(brokers), time.monotonic() + PATIENCE_S
         while self.copied(brokers) < before + 300:
             assert run.poll() is None
             assert time.monotonic() < deadline, f"of {brokers}: {before} before, {self.copied(brokers)} now"
@@ -193,7 +194,7 @@ def ran(kafka: str, sales: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     producer.flush()
     trial.flush()
     run = trial.run("--until", "end")
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, err
     assert "everything is processed: 801 input records" in err
     yield trial
@@ -326,7 +327,7 @@ def test_topics_of_another_cluster_join_a_pattern_while_the_app_is_killed(
         trial.feed(sales, 100, joining)
         trial.flush()
         run = trial.run("--until", "end")
-        assert run.wait(120) == 0
+        assert run.wait(PATIENCE_S) == 0
         assert Counter(row["id"] for row in trial.records("copied")) == Counter(trial.sent[sales])
     finally:
         trial.close()
@@ -357,7 +358,7 @@ def test_every_record_of_both_clusters_counts_once_whatever_is_killed(
             run.wait()
         trial.flush()
         run = trial.run("--until", "end")
-        assert run.wait(120) == 0, run.stderr and run.stderr.read()
+        assert run.wait(PATIENCE_S) == 0, run.stderr and run.stderr.read()
         trial.assert_exact()
     finally:
         trial.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.cli.live import committed, kill_all
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.checkpoint.steps import maker
@@ -68,12 +69,12 @@ class App:
 
     def ended(self, host: str, *arguments: str) -> tuple[int, str]:
         process = self.run(host, *arguments)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, err
 
     def call(self, *arguments: str) -> str:
         command = self.command(*arguments)
-        done = subprocess.run(command, check=False, cwd=self.folder, text=True, capture_output=True, timeout=60)
+        done = subprocess.run(command, check=False, cwd=self.folder, text=True, capture_output=True, timeout=PATIENCE_S)
         return done.stdout if done.returncode == 0 else ""
 
     def processed(self) -> bool:
@@ -112,7 +113,7 @@ def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[App]:
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

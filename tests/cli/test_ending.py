@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 PROCESS = """
 import threading
@@ -30,7 +31,7 @@ print("not reached")
 )
 def test_it_ends_with_the_code_of_its_error_which_is_printed_last(act: str, code: int, says: str) -> None:
     command = [sys.executable, "-c", PROCESS.format(act=act)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stdout) == (code, "begun\n")
     assert ended.stderr.endswith(says)
     assert bool(ended.stderr) == bool(says)

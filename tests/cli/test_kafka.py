@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 
 def falkirk(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "falkirk", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -80,7 +81,7 @@ class App:
             return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
 
     def run_to_end(self) -> None:
-        assert self.start("--until", "end").wait(180) == 0, self.log.read_text()
+        assert self.start("--until", "end").wait(PATIENCE_S) == 0, self.log.read_text()
 
     def known(self) -> list[dict[str, Any]]:
         """All of the output, as a read_committed reader has it, in the order of n."""
@@ -134,7 +135,7 @@ def test_tables_outlive_their_workers(app: App) -> None:
     app.name_all("a")
     app.run_to_end()
     before, run = len(app.log.read_text()), app.start("--workers", "2")
-    killed, deadline = set[int](), time.monotonic() + 120
+    killed, deadline = set[int](), time.monotonic() + PATIENCE_S
     while len(killed) < 5 and time.monotonic() < deadline:
         app.order(400)
         recovered = re.findall(
@@ -147,7 +148,7 @@ def test_tables_outlive_their_workers(app: App) -> None:
             killed.add(victim)
         time.sleep(1)
     run.send_signal(signal.SIGTERM)
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert len(killed) == 5, app.log.read_text()
     app.run_to_end()
     found = app.known()

@@ -10,8 +10,9 @@ import pytest
 from tests.connectors.spark.cluster.onspark import OnSpark
 from tests.connectors.spark.cluster.standalone import until
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[OnSpark]:
 
 def test_a_flow_runs_on_a_local_spark_to_the_end_and_on_after_ctrl_c(app: OnSpark) -> None:
     app.feed(500)
-    assert app.start("--until", "end").wait(200) == 0, app.said()
+    assert app.start("--until", "end").wait(PATIENCE_S) == 0, app.said()
     app.check()
     assert f"{app.app}: 4 tasks, 2 workers on Spark at local[2], pid {app.process.pid}" in app.said()
     assert "everything is processed: 500 input records" in app.said()
@@ -39,6 +40,6 @@ def test_a_flow_runs_on_a_local_spark_to_the_end_and_on_after_ctrl_c(app: OnSpar
     app.feed(100)
     app.check()
     app.process.send_signal(signal.SIGINT)
-    assert app.process.wait(120) == 0, app.said()
+    assert app.process.wait(PATIENCE_S) == 0, app.said()
     assert app.handed_over()
     assert "Traceback" not in app.said()

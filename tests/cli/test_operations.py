@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.bad_input.stand import Stand
 from tests.cli.test_app import Running
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
@@ -71,7 +72,7 @@ def stand(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stand]:
 
 def settled(running: Running, desk: Desk, **wanted: Any) -> dict[str, Any]:
     """The app's status, once it is this."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         code, said = desk.give("status", running.name, "--json")
         if code == 0 and wanted.items() <= (found := json.loads(said)).items():
@@ -136,7 +137,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     running.feed(7)
     code, said = desk.give("drain", name)
     assert (code, f"{name}: drained, 1 worker stopped" in said) == (0, True), said
-    assert run.wait(30) == 0
+    assert run.wait(PATIENCE_S) == 0
     settled(running, desk, state="stopped", lag=0)
 
     # Now there is nobody to ask.
@@ -152,7 +153,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     run = running.start("worker", "app.py:flow")
     settled(running, desk, state="running")
     run.send_signal(signal.SIGTERM)
-    assert run.wait(30) == 0
+    assert run.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_an_app_that_was_created_and_has_never_run_is_deleted_without_its_namesa
     assert len(topics_of(stand) - stays - published) == 5, topics_of(stand)  # the source, and four of its own
     code, said = desk.give("delete", stand.name, "--yes", stateful=True)
     assert code == 0, said
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (left := topics_of(stand)) != {bids, *published, *stays}:
         assert time.monotonic() < deadline, (left, said)
 

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.live import asleep, committed, kill_all, kill_one
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
@@ -195,7 +196,7 @@ def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App
     assert "begins empty" in out
     assert "+ stage bidders: eager, 2 tasks" in out
     app.start("run", "app:flow", "--workers", "2")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while f"{app.prefix}tops" not in Topics(Cluster(app.brokers)).names() or not app.records(f"{app.prefix}tops"):
         assert time.monotonic() < deadline
     app.kill()
@@ -248,7 +249,7 @@ def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app:
 
     before = {task: found[-1].step for task, found in app.steps().items()}
     app.start("run", "app:flow", "--workers", "2")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while all(step.layout == 1 for steps in app.steps().values() for step in steps):
         assert time.monotonic() < deadline
     app.kill()  # while there is something left to move
@@ -384,7 +385,7 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
 
 
 def wait_until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not there():
         assert time.monotonic() < deadline
 
@@ -395,12 +396,12 @@ def consumed(steps: dict[str, list[StepRecord]]) -> int:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out, err
 
 
 def wait_for_move(app: App, layout: int, there: Callable[[Move], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not any(s.layout == layout and s.move and there(s.move) for steps in app.steps().values() for s in steps):
         assert app.process is not None
         assert app.process.poll() is None, app.process.communicate()

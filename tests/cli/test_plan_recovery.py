@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.live import kill_all
 from tests.cli.test_app import Running
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.main import falkirk
 from falkirk.errors import FalkirkError
@@ -85,7 +86,7 @@ class Living(Running):
 
     def settle(self, records: int) -> None:
         """Wait until all tasks run, and have read so many records of each source in all."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             code, said = self.give("status", self.name, "--json")
             if code == 0 and (found := json.loads(said))["state"] == "running":
@@ -98,7 +99,7 @@ class Living(Running):
 
     def settle_sources(self, records: int) -> None:
         """Wait until all tasks run, nothing is left to read, and so many records of sources have been read."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             code, said = self.give("status", self.name, "--json")
             if code == 0 and (found := json.loads(said))["state"] == "running" and found["lag"] == 0:
@@ -155,12 +156,12 @@ def test_what_is_replayed_after_the_loss_of_a_host_is_what_was_planned(app: Livi
     app.die()
     shutil.rmtree(app.folder / "ant")
     app.live("bee", "--checkpoints", app.copies)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while {task for task, *_ in TOOK.findall((app.folder / "log").read_text())} != tasks:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     app.settle(1_000)
-    deadline = time.monotonic() + 120  # the next report of the worker says what it has measured
+    deadline = time.monotonic() + PATIENCE_S  # the next report of the worker says what it has measured
     while any(t["presumed"] for t in app.asked(socket.gethostname())["tasks"].values()):
         assert time.monotonic() < deadline
     after = app.asked(socket.gethostname())["tasks"]
@@ -181,7 +182,7 @@ def test_versions_keep_what_a_lost_host_has_to_replay_within_the_time_of_a_recov
     app.define(WITHIN)
     app.live("ant", "--checkpoints", app.copies)
     planned: dict[str, Any] = {}
-    deadline, fed = time.monotonic() + 200, 0
+    deadline, fed = time.monotonic() + PATIENCE_S, 0
     while not planned or any(t["back_to"] < 100 or t["begins_with"] != "copied" for t in planned.values()):
         assert time.monotonic() < deadline, planned
         app.feed(7, bursts=200)
@@ -195,7 +196,7 @@ def test_versions_keep_what_a_lost_host_has_to_replay_within_the_time_of_a_recov
     app.die()
     shutil.rmtree(app.folder / "ant")
     app.live("bee", "--checkpoints", app.copies)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while len(TOOK.findall((app.folder / "log").read_text())) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.cli.script import target_of
@@ -75,7 +76,7 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
             assert script.poll() is None
             runs += "tasks, 1 worker," in script.stderr.readline()
         script.send_signal(signal.SIGINT)
-        said, errors = script.communicate(timeout=120)
+        said, errors = script.communicate(timeout=PATIENCE_S)
     finally:
         script.kill()
     assert (script.returncode, said) == (0, "left\n"), errors
@@ -90,7 +91,7 @@ def test_what_ends_a_worker_is_raised_as_what_it_is(kafka: str, tmp_path: Path, 
     producer.produce(bids.name, json.dumps({"auction": 1}))
     producer.flush()
     command = [sys.executable, "script.py", kafka]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("UserCodeError 5 "), ended.stderr
     assert "ZeroDivisionError" in ended.stdout

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.test_plan_recovery import Living
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -80,7 +81,7 @@ def test_the_work_on_complete_windows_is_kept_although_nothing_of_their_state_is
     app.die()
     shutil.rmtree(app.folder / "ant")
     app.live("bee", "--checkpoints", app.copies)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while not tasks <= {*TOOK.findall(log := (app.folder / "log").read_text())}:
         assert time.monotonic() < deadline, log
         time.sleep(0.2)
@@ -91,7 +92,7 @@ def test_the_work_on_complete_windows_is_kept_although_nothing_of_their_state_is
     app.settle_sources((BURSTS + 1) * RECORDS)
 
     due = windows((BURSTS + 1) * RECORDS)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while due - (found := told(app)):
         assert time.monotonic() < deadline, due - found
     assert set(found.values()) == {1}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.commands.send import as_they_come
 from falkirk.cli.main import falkirk
@@ -55,7 +56,9 @@ def asked(kafka: str, topic_prefix: str, tmp_path: Path) -> Request:
         given = [command, f"{tmp_path / 'app.py'}:flow", *arguments, "--brokers", kafka]
         if command == "run":
             state = str(tmp_path / "state")
-            subprocess.run([sys.executable, "-m", "falkirk", *given, "--state-dir", state], check=True, timeout=100)
+            subprocess.run(
+                [sys.executable, "-m", "falkirk", *given, "--state-dir", state], check=True, timeout=PATIENCE_S
+            )
             return ""
         done = CliRunner().invoke(falkirk, given, input=lines)
         if isinstance(done.exception, FalkirkError):

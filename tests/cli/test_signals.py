@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_app import Running
+from tests.waiting import PATIENCE_S
 
 LATE = "stops: it commits the last steps"
 """What a run says that works already."""
@@ -35,7 +36,7 @@ def stopped(process: subprocess.Popen[str], number: signal.Signals, delay: float
         time.sleep(0.001)
     time.sleep(delay)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said
 
 
@@ -92,7 +93,9 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_what_was_told_is_known_though_something_swallowed_it_and_a_second_time_ends_it_at_once() -> None:
-    done = subprocess.run([sys.executable, "-uc", SWALLOWED], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-uc", SWALLOWED], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "told\nleaves\nTrue\n")
 
 

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.live import committed
 from tests.clocks.conftest import ShiftedClock
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Released, StepRecord
@@ -66,7 +67,7 @@ class Hosts:
 
     def call(self, *arguments: str, clock: ShiftedClock | None = None) -> tuple[int, str, str]:
         process = self.start(*arguments, clock=clock)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out, err
 
     def worker(self, host: str, *options: str, clock: ShiftedClock | None = None) -> subprocess.Popen[str]:
@@ -80,7 +81,7 @@ class Hosts:
 
     def until_counted(self, records: int) -> None:
         """Until the newest counts tell of so many records."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 newest = {key: json.loads(value or b"")["n"] for key, value, _ in self.results()}
@@ -127,13 +128,13 @@ def test_beside_a_host_whose_clock_is_off_a_sound_one_is_not_disturbed(hosts: Ho
     before = [[type(r).__name__ for r in task] for task in hosts.records()]
     shifted.set(HOURS)
     off = hosts.worker("off", clock=shifted)
-    _, err = off.communicate(timeout=60)
+    _, err = off.communicate(timeout=PATIENCE_S)
     assert off.returncode == OFF, err
     assert [[type(r).__name__ for r in task] for task in hosts.records()] == before  # nobody was named since
     hosts.feed()
     hosts.until_counted(200)
     sound.send_signal(signal.SIGTERM)
-    assert sound.wait(60) == 0
+    assert sound.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.slow
@@ -143,7 +144,7 @@ def test_a_clock_that_jumps_ends_the_worker_before_it_dates_another_step(hosts: 
     hosts.until_counted(100)
     shifted.set(HOURS)
     hosts.feed()
-    _, err = worker.communicate(timeout=60)
+    _, err = worker.communicate(timeout=PATIENCE_S)
     assert worker.returncode == OFF, err
     assert "ahead of the broker's" in err
     for task in hosts.records():
@@ -160,7 +161,7 @@ def test_a_clock_that_is_off_by_less_than_the_bound_is_shown(hosts: Hosts, shift
     shifted.set(40)
     worker = hosts.worker("host", clock=shifted)
     hosts.until_counted(100)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not (found := [w for w in hosts.status()["workers"] if w["clock_ahead_ms"] is not None]):
         assert time.monotonic() < deadline
     assert 20_000 < found[0]["clock_ahead_ms"] <= 41_000
@@ -171,4 +172,4 @@ def test_a_clock_that_is_off_by_less_than_the_bound_is_shown(hosts: Hosts, shift
     assert code == 1
     assert "✗ clock" in out
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) == 0
+    assert worker.wait(PATIENCE_S) == 0

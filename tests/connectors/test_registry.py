@@ -13,6 +13,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors import registry as connector
@@ -127,7 +128,7 @@ def test_a_step_waits_for_a_registry_that_comes_back(server: RegistryServer) -> 
     server.away = True
     asked = threading.Event()
     monitor = server.answers
-    threading.Thread(target=lambda: (asked.wait(10), setattr(server, "away", False)), daemon=True).start()
+    threading.Thread(target=lambda: (asked.wait(PATIENCE_S), setattr(server, "away", False)), daemon=True).start()
     form = Avro(COLUMNS, registry=fk.Registry(server.url))
     waiting = threading.Timer(0.01, asked.set)
     waiting.start()

@@ -11,7 +11,7 @@ from tests.containers.compose import ROOT, services
 from tests.containers.trial import SESSION_S, WORKERS, Trial
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
 
 FLOW = "flows.py:mixed"
 

@@ -12,7 +12,7 @@ from tests.epochs.check import HEADER, Checker, Ended, totals
 from tests.epochs.told import ToldRow, judge
 from tests.epochs.trial import Trial
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tests.epochs import harm
 from tests.epochs.check import Checker
 from tests.soak.load import Sent
 from tests.soak.system import ROOT, Helper, Run
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 
@@ -74,7 +75,7 @@ class Trial:
                 self._harm_until_done(run, broker, checker, rng)
             load.kill()
             # It may have been started this moment, and not be able to leave yet.
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while not run.workers() and run.ended() is None and time.monotonic() < deadline:
                 time.sleep(0.2)
             code = run.leave(60)

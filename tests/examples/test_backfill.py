@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.examples.test_examples import EXAMPLES, read, run_to_the_end, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def bid(auction: int, bidder: str, price: int) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 
@@ -29,7 +30,7 @@ def test_a_first_flow_by_hand(tmp_path: Path) -> None:
         topic(brokers, "write", "lines", said="to be or not to be\n")
         waited_for_topic(tmp_path, brokers, "word-counts", 4)
         dev.send_signal(signal.SIGINT)
-        assert dev.wait(60) == 0, said.read_text()
+        assert dev.wait(PATIENCE_S) == 0, said.read_text()
     finally:
         dev.kill()
         dev.wait()
@@ -37,7 +38,7 @@ def test_a_first_flow_by_hand(tmp_path: Path) -> None:
 
 
 def waited_for(said: Path, pattern: str) -> str:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while (found := re.search(pattern, said.read_text())) is None:
         assert time.monotonic() < deadline, said.read_text()
         time.sleep(0.1)
@@ -46,7 +47,7 @@ def waited_for(said: Path, pattern: str) -> str:
 
 def topic(brokers: str, *arguments: str, said: str) -> None:
     command = [sys.executable, str(EXAMPLES / "topic.py"), *arguments, "--brokers", brokers]
-    subprocess.run(command, input=said, text=True, check=True, timeout=60)
+    subprocess.run(command, input=said, text=True, check=True, timeout=PATIENCE_S)
 
 
 def waited_for_topic(folder: Path, brokers: str, name: str, lines: int) -> None:
@@ -55,7 +56,7 @@ def waited_for_topic(folder: Path, brokers: str, name: str, lines: int) -> None:
     with found.open("w") as out:
         command = [sys.executable, "-u", str(EXAMPLES / "topic.py"), "read", name, "--brokers", brokers]
         reader = subprocess.Popen(command, stdout=out)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     try:
         while len(found.read_text().splitlines()) < lines:
             assert time.monotonic() < deadline, found.read_text()

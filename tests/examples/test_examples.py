@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -36,7 +37,7 @@ def running(example: str, kafka: str, folder: Path, *more: str) -> Iterator[subp
 
 def run_to_the_end(example: str, kafka: str, folder: Path, *more: str) -> None:
     with running(example, kafka, folder, "--until", "end", *more) as process:
-        said = process.communicate(timeout=120)
+        said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
 
 
@@ -98,7 +99,7 @@ def test_door_alarm(kafka: str, tmp_path: Path) -> None:
         write(kafka, "doors", door("cellar", False))
         wait_for(kafka, "door-alarms", 2)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert read(kafka, "door-alarms") == [
         ("cellar", {"door": "cellar", "event": "left open"}),
         ("cellar", {"door": "cellar", "event": "shut again"}),
@@ -107,7 +108,7 @@ def test_door_alarm(kafka: str, tmp_path: Path) -> None:
 
 def wait_for(kafka: str, topic: str, records: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while topic not in admin.list_topics(timeout=10).topics or len(read(kafka, topic)) < records:
         assert time.monotonic() < deadline, f"{topic} has not come to {records} records"
         time.sleep(0.1)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.faults.faults import At
 from tests.faults.frames import Request, shown
+from tests.waiting import PATIENCE_S
 
 
 class Entry(NamedTuple):
@@ -65,13 +66,13 @@ class Journal:
         if self._file:
             self._file.write(json.dumps({**entry._asdict(), "request": request._asdict()}) + "\n")
 
-    def wait(self, holds: Callable[[list[Entry]], bool], timeout: float = 30.0) -> None:
+    def wait(self, holds: Callable[[list[Entry]], bool], timeout: float = PATIENCE_S) -> None:
         """Until something holds of the entries. Raises TimeoutError, which tells what there is."""
         with self._more:
             if not self._more.wait_for(lambda: holds(self.entries), timeout):
                 raise TimeoutError(f"waited {timeout:g} s for the proxy; it did this:\n{self}")
 
-    def wait_for(self, what: str, timeout: float = 30.0) -> Entry:
+    def wait_for(self, what: str, timeout: float = PATIENCE_S) -> Entry:
         """The first entry whose words begin with these."""
         found: list[Entry] = []
 

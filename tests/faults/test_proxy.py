@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.faults.faults import CUT_OFF, HOLD, IGNORE, LOSE, LOSE_ANSWER, At, Fault, Frame, Line, Plan, Until
 from tests.faults.frames import Api, correlation_of
 from tests.faults.proxy import Proxy
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -85,11 +86,11 @@ def transact(producer: Producer, topic: str, *values: str, commit: bool = True) 
 def decided(brokers: str, topic: str) -> None:
     """Wait for the markers of what has ended, for some seconds: a commit returns before they are written."""
     admin, place = AdminClient({"bootstrap.servers": brokers}), TopicPartition(topic, 0)
-    ends, deadline = [0, 1], time.monotonic() + 10
+    ends, deadline = [0, 1], time.monotonic() + PATIENCE_S
     while ends[0] != ends[1] and time.monotonic() < deadline:
         levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         asked = [admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level) for level in levels]
-        ends = [answer[place].result(20).offset for answer in asked]
+        ends = [answer[place].result(PATIENCE_S).offset for answer in asked]
 
 
 def committed(brokers: str, topic: str) -> list[str]:

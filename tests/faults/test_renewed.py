@@ -12,6 +12,7 @@ from tests.connectors.kafka.test_log import RealHarness
 from tests.faults.faults import CUT_OFF, LOSE, LOSE_ANSWER, Fault
 from tests.faults.frames import Api
 from tests.faults.proxy import Proxy
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Failure, Log, Writes
@@ -58,7 +59,7 @@ def test_a_renewed_producer_leaves_nothing_behind(kafka: str, fault: Fault, api:
             for _ in range(TIMES):
                 proxy.add(fault, api)
                 assert harness.run(work(log, place)), "a connection broke"
-            deadline = time.monotonic() + 60  # a call that was given up ends by itself, and its producer with it
+            deadline = time.monotonic() + PATIENCE_S  # a call that was given up ends by itself
             while clients() > before and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert clients() == before

@@ -8,6 +8,7 @@ import pytest
 from tests.bad_input.commands import screen
 from tests.bad_input.stand import KEYS, Stand
 from tests.parts.test_commands import command
+from tests.waiting import PATIENCE_S
 
 from falkirk.errors import UserCodeError
 
@@ -32,7 +33,7 @@ whole.group_by("auction", id="totals").agg(n=fk.len()).sink(PREFIX + "totals", k
 POISONED, CURED = (f"poison = {price}\n{FLOW}" for price in (7_000_000, None))
 
 
-@pytest.mark.timeout(600)  # two Sparks start, and they yield to everything else
+@pytest.mark.timeout(1200)  # two Sparks start, and they yield to everything else
 def test_a_batch_part_stops_alone_and_computes_every_epoch_once_it_is_resumed(stand: Stand) -> None:
     stand.topic()
     stand.bids(40)
@@ -40,7 +41,7 @@ def test_a_batch_part_stops_alone_and_computes_every_epoch_once_it_is_resumed(st
     stand.sent += 1
     part = "totals"
 
-    ended = stand.cli(POISONED, timeout=240)
+    ended = stand.cli(POISONED)
     assert ended.code == UserCodeError.exit_code, ended.text
     assert f"part {part} has stopped, and has not processed everything: " in ended.text
     stand.assert_exact("stats")
@@ -50,7 +51,7 @@ def test_a_batch_part_stops_alone_and_computes_every_epoch_once_it_is_resumed(st
     resumed = screen(command(stand, "resume", stand.name, "--part", part), 60)
     assert resumed.code == 0, resumed.text
     stand.bids(40)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE_S
     while sum(stand.counts("totals").values()) < stand.sent:
         assert time.monotonic() < deadline, going.said.read_text()
         time.sleep(0.5)

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 from tests.bad_input.stand import Stand
 from tests.parts.flow import FLOW
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.inspect.status import Status, read_status
@@ -30,7 +31,7 @@ def poisoned(row):
 """
 
 
-def wait_for(what: Callable[[], object], seconds: float = 90) -> None:
+def wait_for(what: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, what

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.bad_input.stand import BID, Stand, count
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, SourceError, UserCodeError
@@ -45,7 +46,7 @@ def poison(stand: Stand) -> None:
 
 
 def turns(worker: Worker, until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not until():
         worker.turn()
         assert time.monotonic() < deadline, worker.stopped()

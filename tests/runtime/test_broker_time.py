@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topic_settings import BROKER_TIME
@@ -41,7 +42,7 @@ def own_and_others(app: App, topics: Topics) -> tuple[dict[str, str], dict[str, 
 
 def until_dated_by_writers(own: Collection[str], topics: Topics, expected: list[str]) -> None:
     """A broker hears of a changed setting a moment after it was accepted."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (found := dated_by_writers(own, topics.configs(own))) != expected:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

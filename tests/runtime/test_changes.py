@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from tests.bad_input.stand import Stand
 from tests.duck import database
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -107,14 +108,14 @@ def test_a_table_by_debezium_joined_with_a_stream_is_exact_through_kills(
             before = seen(stand)
             shop.work(60)
             going = stand.start(FLOW)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while seen(stand) == before:
                 assert time.monotonic() < deadline, going.said.read_text()
                 shop.work(5)
                 time.sleep(0.05)
             shop.work(60)
             going.kill()
-        ended = stand.cli(FLOW, timeout=120)
+        ended = stand.cli(FLOW)
         assert ended.code == 0, ended.text
         assert read(stand) == shop.wanted()
     finally:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.kafka.app_topics.clocks import Reading
 from falkirk.errors import ClockError, UnreachableError
@@ -41,7 +42,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Setting:
 
 
 def until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not so():
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.bad_input.commands import Going, Screen, screen
 from tests.bad_input.stand import Stand, flow_file
 from tests.security.secured import Secured
+from tests.waiting import PATIENCE_S
 
 PASSWORD = "open sesame, said once"
 """It has what tears command lines and settings apart; and nothing else that is written has it."""
@@ -63,7 +64,7 @@ class Guarded(Stand):
             )
         )
 
-    def falkirk(self, *arguments: str, password: str = PASSWORD, timeout: float = 90) -> Screen:
+    def falkirk(self, *arguments: str, password: str = PASSWORD, timeout: float = PATIENCE_S) -> Screen:
         """A command with the settings of the app, to its end."""
         command = [sys.executable, "-m", "falkirk", arguments[0], "--config", str(self.file), *arguments[1:]]
         return screen(command, timeout, PASSWORD=password)

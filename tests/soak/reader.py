@@ -27,6 +27,7 @@ from tests.soak.check.seen import Seen, Tp, parts
 from tests.soak.check.spec import Spec
 from tests.soak.check.task import Settled
 from tests.soak.consumers import Ahead, Asked, Cluster
+from tests.waiting import PATIENCE_S
 
 REPORT_S = 0.25
 BARRIER_S = 1.0
@@ -191,7 +192,7 @@ class Teller:
         self.at = time.monotonic()
 
 
-def main(brokers: str, where: str, source: str = "", patience: float = 120.0) -> None:
+def main(brokers: str, where: str, source: str = "", patience: float = PATIENCE_S) -> None:
     """Be the reader."""
     with contextlib.suppress(OSError):  # not everybody may; the logs that it reads are trimmed while it waits its turn
         os.nice(-5)

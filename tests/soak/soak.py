@@ -29,6 +29,7 @@ from tests.soak.recovery import Recoveries
 from tests.soak.schedule import MIX, SEVERAL, Fault, Harm, is_kill, schedule
 from tests.soak.site import Site, site
 from tests.soak.system import DAILY, FLOWS, RELATIONAL, Helper, Run, now, signal_to
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
@@ -65,7 +66,7 @@ class Config:
     session_s: float = 6.0
     brokers: int = 1
     """Of one cluster; with several their leaders are killed and moved, too."""
-    patience_s: float = 120.0
+    patience_s: float = PATIENCE_S
     """How long a task may put out nothing, after a harm or at the end."""
 
 

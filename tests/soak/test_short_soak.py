@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.soak.soak import Config, Soak
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KILLS, SEED = 9, 3
 EACH_KIND = 5

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.state.stats import LAST_KEY, WHOSE, at
+from tests.waiting import PATIENCE_S
 
 from falkirk.errors import DiskError, IdentityError
 from falkirk.state.engine import PER_STORE, Memory, files_each
@@ -299,7 +300,7 @@ def test_a_store_that_is_read_closes_after_the_reader_and_can_be_opened_again(fo
     def read() -> None:
         with store.snapshot() as taken:
             reading.set()
-            go.wait(20)
+            go.wait(PATIENCE_S)
             assert not closed.is_set()
             assert taken.pairs.get([b"a"]) == [b"1"]
 
@@ -309,7 +310,7 @@ def test_a_store_that_is_read_closes_after_the_reader_and_can_be_opened_again(fo
 
     reader, closer = threading.Thread(target=read), threading.Thread(target=close)
     reader.start()
-    reading.wait(20)
+    reading.wait(PATIENCE_S)
     closer.start()
     go.set()
     closer.join()

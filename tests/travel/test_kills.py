@@ -46,7 +46,7 @@ def postgres() -> Iterator[Server]:
     found.close()
 
 
-@pytest.mark.timeout(1500)  # two Sparks start, and they yield to everything else
+@pytest.mark.timeout(1800)  # two Sparks start, and they yield to everything else
 def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
     embedded: Callable[..., EmbeddedKafka], postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

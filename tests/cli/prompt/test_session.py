@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.prompt.apps import Apps
 from falkirk.cli.prompt.session import Session
@@ -95,7 +96,13 @@ def test_the_prompt_follows_a_result_on_a_terminal_until_ctrl_c(tmp_path: Path) 
     terminal.type("quit\r")
     assert terminal.ended() == 0
     again = subprocess.run(
-        terminal.command, input="show tables;", cwd=tmp_path, text=True, capture_output=True, timeout=120, check=False
+        terminal.command,
+        input="show tables;",
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert "tops | table | tops" in again.stdout, "tables are there in the next session"
 
@@ -116,7 +123,7 @@ class Terminal:
         self.seen = ""
         os.write(self.screen, keys.encode())
 
-    def wait(self, words: str, patience: float = 90) -> None:
+    def wait(self, words: str, patience: float = PATIENCE_S) -> None:
         until = time.monotonic() + patience
         while words not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen):
             assert time.monotonic() < until, self.seen

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.cli.test_app import Running
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
@@ -58,7 +59,7 @@ class Living(Running):
 
     def low(self, holds: Callable[[Low], object], feeds: int = 0) -> Low:
         """The low-watermarks, as soon as this holds, while bids come."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             said = self.status("--json")
             if said.startswith("{") and holds(low := {one["of"]: one for one in json.loads(said)["low"]}):
@@ -120,7 +121,7 @@ def test_what_no_failure_takes_back_is_shown_with_what_holds_it_back(app: Living
     ), said
 
     run.send_signal(signal.SIGTERM)
-    assert run.wait(60) == 0
+    assert run.wait(PATIENCE_S) == 0
     after = app.low(lambda low: all("worker" in holds(low[task]) for task in counts + often))
     for task in counts:
         assert after[task]["at"] == low[task]["at"]

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.connectors.spark.topics import Topic
 from tests.runtime.batch.stand import PARTITIONS, Stand
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -49,7 +50,7 @@ class Peeking:
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "falkirk", *arguments]
-        run = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=100, check=False)
+        run = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         return run.returncode, run.stdout, run.stderr
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
@@ -139,7 +140,7 @@ def test_following_shows_what_is_committed_as_it_comes(peeking: Peeking, topic_p
         t.send([None], partition=1)
         assert {json.loads(process.stdout.readline())["value"] for _ in range(2)} == {"later", None}
         process.send_signal(2)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from tests.cli.live import kill_all, kill_one, table, until, workers
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -119,7 +120,7 @@ def test_tables_hold_what_is_committed_though_workers_are_killed(
     feed(300)
     kill_all(run)
     run = start("--until", "end")
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, err
 
     found = {name: opened(name).to_pyarrow_table().to_pylist() for name in ("users", "regions", "bids")}
@@ -131,7 +132,7 @@ def test_tables_hold_what_is_committed_though_workers_are_killed(
     assert Counter(row["n"] for row in found["bids"]) == Counter(range(sent))
     shown = subprocess.run(
         [sys.executable, "-m", "falkirk", "check", "app:flow", "--brokers", kafka],
-        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=60,
+        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stdout
     assert "table of users" in shown.stdout
@@ -149,6 +150,6 @@ def test_a_table_that_does_not_fit_is_said_at_the_start(kafka: str, topic_prefix
 
     DeltaTable.create(tmp_path / "lake", pa.schema([("n", pa.string())]))
     command = [sys.executable, "-m", "falkirk", "run", "app:flow", "--brokers", kafka, "--until", "end"]
-    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert "column 'n' is String, and the flow's needs Int64" in done.stderr

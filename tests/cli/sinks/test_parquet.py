@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from confluent_kafka import Producer
 from tests.cli.live import committed, kill_all, kill_one, workers
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.files.parquet import FOOTER, made_of
 from falkirk.connectors.files.places import Folder
@@ -37,7 +38,7 @@ counts.sink_parquet("changes", "changes", every="300ms", changes=True)
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -99,7 +100,7 @@ def test_files_hold_each_committed_row_once_though_workers_are_killed(
     feed(500)
     kill_all(run)
     run = start("--until", "end")
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, err
 
     oracle = [json.loads(value or b"") for _, value, _ in committed(kafka, f"{topic_prefix}out")]
@@ -115,7 +116,7 @@ def test_files_hold_each_committed_row_once_though_workers_are_killed(
         check_chains(tmp_path / name)
     shown = subprocess.run(
         [sys.executable, "-m", "falkirk", "check", "app:flow", "--brokers", kafka],
-        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=60,
+        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stdout
     assert "files of archive" in shown.stdout

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.live import kill_all, kill_one, table, until, workers
 from tests.postgres import PASSWORD, Server
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -96,7 +97,7 @@ def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
     feed(300)
     kill_all(run)
     run = start("--until", "end")
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, err
     assert PASSWORD not in err
 
@@ -111,7 +112,7 @@ def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
     assert all(count == 1 for _, _, count in chains)
     shown = subprocess.run(
         [sys.executable, "-m", "falkirk", "check", "app:flow", "--brokers", kafka],
-        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=60,
+        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stdout
     assert "table of users" in shown.stdout
@@ -132,7 +133,7 @@ def once(kafka: str, folder: Path, prefix: str, url: str | None, *arguments: str
     )
     (folder / "falkirk.toml").write_text("" if url is None else f"[database.shop]\nurl = '{url}'\n")
     command = [sys.executable, "-m", "falkirk", "run", "app:flow", "--brokers", kafka, "--until", "end", *arguments]
-    return subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.mark.slow

@@ -8,17 +8,18 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tests.connectors.embedded.test_node import read, write_in_a_transaction
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedCluster
 
 
 @pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_transactions_go_on_whichever_node_is_killed(tmp_path: Path) -> None:
     with EmbeddedCluster(tmp_path, console=Console(quiet=True)) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic("t", 3, -1)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 3, -1)])["t"].result(PATIENCE_S)
         cluster.whole()
         expected: list[bytes | None] = []
         for node in cluster.nodes:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import jars as jars_module
 from falkirk.connectors.embedded import maven
@@ -188,7 +189,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 def test_of_two_processes_at_once_one_downloads_and_the_other_waits(repository: Repository) -> None:
     both = [subprocess.Popen([sys.executable, "-c", FETCH], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    answers = {process.communicate(timeout=60)[0].strip() for process in both}
+    answers = {process.communicate(timeout=PATIENCE_S)[0].strip() for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert len(answers) == 1
     assert_whole(Path(answers.pop()))
@@ -200,7 +201,7 @@ def test_after_a_crash_midway_only_the_rest_is_fetched(
 ) -> None:
     repository.stuck = {path_of(JARS[4])}
     process = subprocess.Popen([sys.executable, "-c", FETCH])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while len(list((tmp_path / "cache").glob("*.part/*.jar"))) < 4:
         assert time.monotonic() < deadline, "the other four never arrived"
         time.sleep(0.05)

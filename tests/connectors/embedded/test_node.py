@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka, node, recovery, settings, trouble
 from falkirk.connectors.embedded.process import RunningNode
@@ -28,7 +29,7 @@ Make = Callable[..., EmbeddedKafka]
 
 def make_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # held: its futures fail when it is gone
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
 
 
 def write_in_a_transaction(bootstrap: str, topic: str, values: list[bytes], partition: int = -1) -> None:

@@ -31,7 +31,7 @@ from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.reading.source import SourceReader
 from falkirk.errors import FalkirkError, SourceError, UnreachableError
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka]
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 """A client of librdkafka that finds no broker: it takes many attempts until a broker makes one of it that is no consumer."""

@@ -13,6 +13,7 @@ import pytest
 from tests.faults.faults import Fault, Frame, Line
 from tests.faults.frames import Api
 from tests.faults.proxy import Proxy
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.members import Group, Member
@@ -68,14 +69,14 @@ print(len(heard))
 class One:
     """A member of the group, what it owns, and its eye on the others."""
 
-    def __init__(self, brokers: str, group: str, instance: str) -> None:
+    def __init__(self, brokers: str, group: str, instance: str, session_s: float = 60.0) -> None:
         self.owned: set[int] = set()
         self.membership = Membership(
             Cluster(brokers),
             group=group,
             instance=instance,
             topic=group,
-            session_timeout_ms=60_000,
+            session_timeout_ms=round(session_s * 1000),
             on_assigned=self.owned.update,
             on_revoked=self.owned.difference_update,
             on_lost=self.owned.difference_update,
@@ -84,7 +85,7 @@ class One:
         self.membership.join()
 
 
-def until(done: Callable[[], bool], *turns: Callable[[], None], seconds: float = 30.0) -> bool:
+def until(done: Callable[[], bool], *turns: Callable[[], None], seconds: float = PATIENCE_S) -> bool:
     """Take turns until it is so, or time is up; say whether it is."""
     deadline = time.monotonic() + seconds
     while not done() and time.monotonic() < deadline:
@@ -133,12 +134,12 @@ def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: 
     a = One(kafka, group, "a")
     finally_.callback(a.membership.close)
     assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
-    b = One(kafka, group, "b")
+    b = One(kafka, group, "b", session_s=4 * PATIENCE_S)
     # It is asked for at once, and answered when a has heard of it by a heartbeat.
     assert until(lambda: len(topics.group(group, 5.0).members) == 2)
     b.membership.leave()
     # Well before its session would end.
-    assert until(lambda: set(topics.group(group, 5.0).members) == {"a"}, a.membership.poll, seconds=20.0)
+    assert until(lambda: set(topics.group(group, 5.0).members) == {"a"}, a.membership.poll)
     assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
 
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaException, Producer
 from tests.bad_input.stand import Stand
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.cli.main import falkirk
@@ -70,7 +71,7 @@ def test_a_run_to_the_end_says_which_open_transaction_it_waits_for(
     stand: Stand, stranger: Producer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_module, "SAY_AFTER", 0.5)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     with caplog.at_level(logging.WARNING, "falkirk"), stand.worker(stand.flow()) as worker:
         end = UntilEnd(worker.app, stand.settings.cluster(), worker.topics)
         committed = False

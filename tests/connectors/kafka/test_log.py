@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from tests.checkpoint.log_contract import Harness, LogContract
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import OwnerId
@@ -46,7 +47,7 @@ class RealWorker:
             on_lost=lambda _: None,
         )
         membership.join()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not assigned and time.monotonic() < deadline:
             membership.poll()
             time.sleep(0.01)

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.embedded import EmbeddedCluster
@@ -25,12 +26,12 @@ PLACE = TopicPartition("t", 0)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path: Path) -> None:
     """Asked for its high watermark by a client that takes it for the leader, such a broker answers with an old one."""
     with EmbeddedCluster(tmp_path, console=Console(quiet=True)) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(PLACE.topic, 1, -1)])[PLACE.topic].result(30)
+        admin.create_topics([NewTopic(PLACE.topic, 1, -1)])[PLACE.topic].result(PATIENCE_S)
         cluster.whole()
         reader = BoundedReader(Cluster(cluster.bootstrap))
         marks = Marks(Cluster(cluster.bootstrap), reader)
@@ -53,7 +54,7 @@ def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path:
             time.sleep(0.3)  # the request waits at the paused broker
         finally:
             running.signal(signal.SIGCONT)
-        asking.join(60)
+        asking.join(PATIENCE_S)
         assert found[0] > before + 2, "the two records are below it"
         reader.close()
 

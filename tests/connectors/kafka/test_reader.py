@@ -11,6 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 from tests.faults.faults import IGNORE
 from tests.faults.frames import Api
 from tests.faults.proxy import Proxy
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -44,7 +45,6 @@ def proxy(kafka: str) -> Iterator[Proxy]:
         yield one
 
 
-@pytest.mark.timeout(60)
 def test_a_range_whose_begin_is_trimmed_is_read_from_where_the_log_begins_now(
     kafka: str, place: TopicPartition
 ) -> None:
@@ -91,7 +91,6 @@ def test_a_changelog_is_read_in_chunks_whatever_else_is_read_in_between(
     assert found == {b"%d" % i: b"%d" % (i * i) for i in range(10)}
 
 
-@pytest.mark.timeout(60)
 def test_a_topic_that_is_gone_is_an_error_and_one_that_is_new_is_waited_for(
     kafka: str, place: TopicPartition, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,7 +102,7 @@ def test_a_topic_that_is_gone_is_an_error_and_one_that_is_new_is_waited_for(
         while f"told the offsets of topic {new.topic}" not in caplog.text:
             assert not asked.done()
         topics.create(new.topic, 1, 1, {})
-        assert asked.result(30) == {new: 0}
+        assert asked.result(PATIENCE_S) == {new: 0}
     topics.delete([new.topic])
     monkeypatch.setattr(reader_module, "GONE", 0.5)
     with closing(BoundedReader(Cluster(kafka))) as reader:  # a client that has known the topic is told at once
@@ -153,7 +152,6 @@ def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(
         assert asked.result() == {place: 10}
 
 
-@pytest.mark.timeout(30)
 def test_a_leader_that_has_just_died_is_not_waited_for_as_long_as_a_slow_one(
     place: TopicPartition, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +175,7 @@ def test_who_waits_for_an_answer_gets_it_though_another_thread_replaces_the_clie
             asked.append(aside.submit(reader.watermarks, [place], end=True))
             time.sleep(0.07)
         proxy.rules.remove(unanswered)
-        assert [a.result(30) for a in asked] == [{place: 10}] * len(asked)
+        assert [a.result(PATIENCE_S) for a in asked] == [{place: 10}] * len(asked)
 
 
 def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicPartition, proxy: Proxy) -> None:
@@ -191,7 +189,6 @@ def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicP
     assert topics.offsets([place], "earliest") == {place: 0}
 
 
-@pytest.mark.timeout(60)
 def test_who_asks_whether_anything_is_left_is_given_no_more_than_that(kafka: str, place: TopicPartition) -> None:
     with closing(BoundedReader(Cluster(kafka))) as reader:
         few = reader.read({place: (Offset(2), Offset(10))}, committed=True, most=1)[place]
@@ -234,7 +231,7 @@ def test_several_changelogs_are_read_at_a_time_each_by_one_consumer_from_chunk_t
 
         waiting = threads.submit(waits)
         both = [threads.submit(all_of, p) for p in range(2)]
-        assert [len(b.result(timeout=30)) for b in both] == [10, 10]
+        assert [len(b.result(timeout=PATIENCE_S)) for b in both] == [10, 10]
         assert not waiting.done()
         held.commit_transaction()
-        assert waiting.result(timeout=30) == 1
+        assert waiting.result(timeout=PATIENCE_S) == 1

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from tests.checkpoint.outlet_contract import PLACE, Log, Published, Step, any_publishers, crashes_at_every_call
 from tests.connectors.postgres.chunks import KEYED, SECOND, Make, append, end, keyed, rows_of
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.outlets import Chunk
@@ -137,7 +138,7 @@ def test_a_zombie_that_wakes_with_its_transaction_open_is_refused(outlet: Make, 
     answers: list[bool] = []
     thread = threading.Thread(target=lambda: answers.append(append(owner, second)))
     thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not sql.execute("select 1 from pg_locks where not granted").fetchall():
         assert time.monotonic() < deadline
     zombie.database.commit()

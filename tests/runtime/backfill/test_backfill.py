@@ -11,7 +11,7 @@ from tests.runtime.backfill.stand import PARTITIONS, TABLES, Stand, clean
 
 from falkirk.checkpoint.ids import TopicPartition
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

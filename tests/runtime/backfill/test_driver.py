@@ -19,7 +19,7 @@ from falkirk.runtime.epochs.spark import SparkCompute
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.flow.load import load_flow
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 class Died(BaseException):

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.kafka.admin.topic_settings import CONTROL
@@ -38,8 +39,8 @@ def test_the_order_to_leave_reaches_the_tasks_of_its_run_whenever_they_begin(kaf
     ):
         order_to_leave(cluster, control, "one")
         with closing(LeaveListener(cluster, control, "one")) as late:
-            assert early.leave.wait(10)
-            assert late.leave.wait(10)
+            assert early.leave.wait(PATIENCE_S)
+            assert late.leave.wait(PATIENCE_S)
         time.sleep(1.5)
         assert not other.leave.is_set()
     forget(cluster, control, "one")

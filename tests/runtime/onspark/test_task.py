@@ -14,13 +14,14 @@ import pytest
 from tests.connectors.spark.cluster.onspark import OnSpark
 from tests.connectors.spark.cluster.standalone import end, until
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
 from falkirk.runtime.messages.orders import order_to_leave
 from falkirk.runtime.spark_workers.parcel import Parcel
 from falkirk.runtime.spark_workers.task import Assignment
 from falkirk.stream.definition.names import PREFIX, control_topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka]
 
 TASK = """
 import sys
@@ -91,7 +92,7 @@ def test_a_worker_is_replaced_dies_with_its_task_goes_on_with_the_next_and_leave
     again = app.running(1)
     assert again.workers[0].worker == found.workers[0].worker, "the host knows its identity"
     order_to_leave(app.settings.cluster(), tasks.control, "one")
-    said, _ = task.communicate(timeout=60)
+    said, _ = task.communicate(timeout=PATIENCE_S)
     assert said == "ended None\n"
     app.feed(0)
     left = app.status()
@@ -102,7 +103,7 @@ def test_a_worker_is_replaced_dies_with_its_task_goes_on_with_the_next_and_leave
 def test_an_error_that_stays_is_what_the_task_returns(tasks: Tasks) -> None:
     tasks.app.sent = -3
     tasks.app.feed(1)
-    said, _ = tasks.start().communicate(timeout=100)
+    said, _ = tasks.start().communicate(timeout=PATIENCE_S)
     assert said.startswith("ended (")
     assert "no such bid" in said
     assert said.endswith(", 5)\n")

@@ -18,6 +18,7 @@ import pytest
 from tests.ports import free_ports
 from tests.runtime.query.asking import ask
 from tests.runtime.query.stand import CARRIERS, Held, Workers, flights, flow
+from tests.waiting import PATIENCE_S
 
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.identity import host_name
@@ -225,7 +226,7 @@ def test_clients_that_send_nothing_leave_room_in_the_end(workers: Workers, monke
     serve(endpoint, workers, 0, {})
     place = urlsplit(endpoint.url)
     silent = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(serving.CONNECTIONS)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (status := _status(endpoint)) != 200:
         assert status == 503
         assert time.monotonic() < deadline
@@ -266,14 +267,14 @@ def test_a_request_under_way_ends_before_the_worker(workers: Workers, monkeypatc
 
     def slow(*_: Any) -> tuple[int, bytes]:
         begun.set()
-        go.wait(20)
+        go.wait(PATIENCE_S)
         return 200, b'{"slow": true}'
 
     monkeypatch.setattr(endpoint._router, "answer", slow)
     found: list[Any] = []
     client = threading.Thread(target=lambda: found.append(ask(endpoint.url, "/state")))
     client.start()
-    begun.wait(20)
+    begun.wait(PATIENCE_S)
     closing = threading.Thread(target=endpoint.close)
     closing.start()
     go.set()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 from confluent_kafka import Producer
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.ids import Offset, TopicPartition
@@ -79,7 +80,7 @@ def reader(edge: Edge) -> Iterator[EdgeReader]:
     one.close()
 
 
-def polled(reader: EdgeReader, *until: TopicPartition, seconds: float = 20.0) -> dict[int, list[bytes | None]]:
+def polled(reader: EdgeReader, *until: TopicPartition, seconds: float = PATIENCE_S) -> dict[int, list[bytes | None]]:
     """What comes until the ends of these partitions are reached, or time is up."""
     found: dict[int, list[bytes | None]] = {}
     deadline = time.monotonic() + seconds
@@ -111,7 +112,7 @@ def test_what_comes_later_follows(edge: Edge, reader: EdgeReader) -> None:
     assert polled(reader, zero) == {}
     edge.append(0, b"0", b"1")
     found: list[bytes | None] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while len(found) < 2 and time.monotonic() < deadline:
         found += polled(reader, seconds=0.1).get(0, [])
     assert found == [b"0", b"1"]

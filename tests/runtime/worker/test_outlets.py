@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.outlets import Chunk
@@ -72,7 +73,7 @@ def publisher_to(folder: Path, every: float) -> tuple[Publisher, list[Any]]:
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.bad_input.stand import BID, Stand, count
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors.kafka.reading import source
@@ -68,7 +69,7 @@ def test_other_tasks_go_on_while_one_waits_and_its_calls_are_cancelled_when_it_i
         [domain] = worker.domains.values()
         assert not domain.quiet
         worker._on_revoked([0])
-        assert cancelled.wait(10)
+        assert cancelled.wait(PATIENCE_S)
         assert set(worker.tasks) == {1}
         assert not domain._threads.any()
     assert sorted(v["answer"] for v in stand.values("out")) == [1, 2, 3, 4, 5]
@@ -98,7 +99,7 @@ def test_the_calls_of_a_step_that_follows_an_aborted_one_are_cancelled_and_made_
         while not asked or not domain.performer.idle:
             worker.turn()
         domain.performer._tasks.rewind(worker.tasks[0].owned)
-        assert cancelled.wait(10)
+        assert cancelled.wait(PATIENCE_S)
         while not sum(worker.stats.rows.values()):
             worker.turn()
     assert asked == [7, 7]
@@ -243,7 +244,7 @@ def test_a_long_step_of_a_slow_stage_holds_up_no_quicker_one_and_its_backlog_is_
 
     def slow(rows: Any) -> Any:
         sizes.append(len(rows))
-        assert let.wait(60)
+        assert let.wait(PATIENCE_S)
         return rows
 
     flow = fk.Flow(stand.name, regime=fk.EagerCheckpoint(step="50ms"))
@@ -260,7 +261,7 @@ def test_a_long_step_of_a_slow_stage_holds_up_no_quicker_one_and_its_backlog_is_
         while not sizes:
             worker.turn()
         stand.bids(2_000)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while sum(v["n"] for v in {v["auction"]: v for v in seen(stand, "stats")}.values()) < stand.sent:
             turned = time.monotonic() + 0.3
             while time.monotonic() < turned:

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from tests.bad_input.stand import Stand
+from tests.waiting import PATIENCE_S
 
 from falkirk.runtime.worker.threads import ThreadPool
 
@@ -18,7 +19,7 @@ def threads(name: str) -> list[threading.Thread]:
 
 
 def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -31,13 +32,13 @@ def test_the_threads_of_a_closed_pool_end_after_the_jobs_that_wait() -> None:
     pool.close()
     assert len(threads("closed-pool")) == 2
     go.set()
-    assert [end.result(30) for end in ends] == [True] * 5
+    assert [end.result(PATIENCE_S) for end in ends] == [True] * 5
     until(lambda: not threads("closed-pool"))
 
 
 def test_a_closed_pool_takes_no_job_that_nobody_would_run() -> None:
     pool = ThreadPool(2, "refusing-pool")
-    assert pool.submit(lambda: 7).result(30) == 7
+    assert pool.submit(lambda: 7).result(PATIENCE_S) == 7
     pool.close()
     with pytest.raises(RuntimeError, match="threads refusing-pool have been ended"):
         pool.submit(lambda: 8)

@@ -13,7 +13,7 @@ KILLS, SEED = 5, 3
 
 @pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_every_update_of_relational_operators_is_explained(tmp_path: Path) -> None:
     config = Config(KILLS, SEED, tmp_path / "evidence", "relational", rate=300, partitions=2, brokers=3)
     soak = Soak(config, show=lambda progress: None)

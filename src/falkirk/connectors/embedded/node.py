@@ -41,7 +41,7 @@ from falkirk.connectors.embedded.trouble import check_folder, check_port, death,
 from falkirk.connectors.java import find_java
 from falkirk.errors import ClusterError
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0
 
 # Below the ports that systems use for outgoing connections (from 32,768 on Linux, 49,152 on macOS). Otherwise, while the

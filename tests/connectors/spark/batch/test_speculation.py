@@ -53,7 +53,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_copies_of_tasks_that_spark_begins_do_no_harm(topic: Callable[..., Topic], tmp_path: Path) -> None:
     source, sink, progress = topic("source"), topic("sink", 2), topic("progress", 5)
     source.send(["."])

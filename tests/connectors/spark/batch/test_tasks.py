@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.connectors.spark.batch.jobs import Totals
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Epoch, Offset, TopicPartition
 from falkirk.checkpoint.ports import Writes
@@ -66,7 +67,7 @@ def test_copies_that_publish_at_once_publish_once_though_one_is_killed(
     copies = [publishing(), publishing()]
     first.kill()
     for copy in copies:
-        said, _ = copy.communicate(timeout=200)
+        said, _ = copy.communicate(timeout=PATIENCE_S)
         assert copy.returncode == 0
         assert "published" in said
     first.communicate()

@@ -19,6 +19,7 @@ import psutil
 from confluent_kafka import Producer
 from tests.connectors.spark.cluster.standalone import end, executor_flags, line, until
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Named, Released
@@ -177,7 +178,7 @@ class OnSpark:
         """How many bids each auction has."""
         return Counter(n % KEYS for n in range(self.sent))
 
-    def leave(self, patience: float = 120) -> int:
+    def leave(self, patience: float = PATIENCE_S) -> int:
         """SIGTERM, and its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(patience)

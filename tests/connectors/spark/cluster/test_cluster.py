@@ -11,8 +11,9 @@ import pytest
 from tests.connectors.spark.cluster.driving import Driving
 from tests.connectors.spark.cluster.standalone import Standalone, end, until
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_an_epoch_goes_on_when_the_master_is_gone_then_in_another_application_th
     until(lambda: "epoch 2 of bidders is opened" in driving.said(), "the next epoch is opened")
     time.sleep(1)
     end(driving.jvm())
-    assert driving.process.wait(90) == 3
+    assert driving.process.wait(PATIENCE_S) == 3
     assert "error: Spark's JVM on this host has ended\n  where: process " in driving.said()
     with closing(driving.part()) as part:
         assert part.look().state == "open", "it was killed in the middle of an epoch"
@@ -72,12 +73,12 @@ def test_an_epoch_goes_on_when_the_master_is_gone_then_in_another_application_th
     driving.completed(2)
     end(driving.jvm())  # while nothing is to do
     driving.ask()
-    assert driving.process.wait(90) == 3
+    assert driving.process.wait(PATIENCE_S) == 3
 
 
 def test_a_master_that_does_not_answer_ends_the_driver_at_once(topic: Callable[..., Topic], tmp_path: Path) -> None:
     driving = Driving(topic, tmp_path, "spark://127.0.0.1:1")
-    assert driving.process.wait(90) == 3
+    assert driving.process.wait(PATIENCE_S) == 3
     error = driving.said().partition("error: ")[2].splitlines()
     assert error[0] == "Spark's master does not answer at spark://127.0.0.1:1"
     assert error[1] == "  where: 127.0.0.1: Connection refused"

@@ -13,8 +13,9 @@ import pytest
 from tests.connectors.spark.cluster.onspark import BATCH, OnSpark
 from tests.connectors.spark.cluster.standalone import Standalone, until
 from tests.connectors.spark.topics import Topic
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
 def test_an_error_that_no_repetition_cures_ends_the_run_with_its_words(app: OnSpark) -> None:
     app.workers, app.sent = 1, -3
     app.feed(1)
-    assert app.start().wait(200) == 5, app.said()
+    assert app.start().wait(PATIENCE_S) == 5, app.said()
     error = app.said().partition("error: ")[2]
     assert "no such bid" in error
     assert "Traceback" not in error
@@ -101,5 +102,5 @@ def test_a_python_without_falkirk_is_an_error_in_few_words(app: OnSpark, tmp_pat
 
 
 def test_without_a_store_to_share_nothing_begins(app: OnSpark) -> None:
-    assert app.start("--checkpoints", "").wait(60) == 2
+    assert app.start("--checkpoints", "").wait(PATIENCE_S) == 2
     assert "error: workers on Spark can move to another host, but their versions would stay behind" in app.said()
