@@ -19,6 +19,7 @@ from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.members import Group, Member
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.group import group as group_module
 from falkirk.connectors.kafka.group import orphans
 from falkirk.connectors.kafka.group.group import FENCES, Membership
 from falkirk.connectors.kafka.group.orphans import Orphans, leaver
@@ -164,7 +165,10 @@ def test_a_member_that_is_taken_for_its_own_rival_joins_again(
 
 @pytest.mark.slow
 @pytest.mark.kafka
-def test_a_member_with_a_rival_joins_again_and_then_ends(kafka: str, topic_prefix: str, finally_: ExitStack) -> None:
+def test_a_member_with_a_rival_joins_again_and_then_ends(
+    kafka: str, topic_prefix: str, finally_: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "FENCE_WINDOW_S", PATIENCE_S)
     group = f"{topic_prefix}steps"
     Topics(Cluster(kafka)).create(group, TASKS, 1, {})
     a = One(kafka, group, "a")

@@ -14,15 +14,17 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
-from falkirk.connectors.kafka.client.contact import Contact
+from falkirk.connectors.kafka.client.contact import Contact, connected
 from falkirk.connectors.kafka.client.errors import translate
 from falkirk.errors import ClusterError, IdentityError
 
-JOINING = 5.0
-"""Seconds that a leaving member waits for the answer to its join. The others have heartbeats every second."""
+JOINING = 20.0
+"""Seconds that a leaving member waits at most for the answer to its join. The others hear of it by their next heartbeat, a
+second later; on hosts that are very busy, much later."""
 
-FENCES, FENCE_WINDOW_S = 3, 60.0
-"""A member that was fenced this often within this many seconds has a rival: another process that joins again, too."""
+FENCES, FENCE_WINDOW_S = 6, 60.0
+"""A member that was fenced this often within this many seconds has a rival: another process that joins again, too, within
+two seconds or so. A broker that is restarted again and again fences it once or twice each time, at most."""
 
 Handler = Callable[[Sequence[int]], None]
 """Gets partitions of the steps topic."""
@@ -112,14 +114,18 @@ class Membership:
         # So does a member whose join is under way: librdkafka does not leave a group that has not answered it yet, but when
         # the group answers, it counts the member in.
         deadline = time.monotonic() + JOINING
-        while not self._consumer.memberid() and time.monotonic() < deadline:
-            self._consumer.poll(0.01)
+        while not self._consumer.memberid() and time.monotonic() < deadline and connected(self._consumer, self._topic):
+            self._poll_for(0.5, until=self._consumer.memberid)
         self._consumer.unsubscribe()
-        for _ in range(200):
-            self._consumer.poll(0.01)
-            if not self._consumer.assignment():
-                break
+        self._poll_for(2.0, until=lambda: not self._consumer.assignment())
         self._consumer.close()
+
+    def _poll_for(self, seconds: float, until: Callable[[], object]) -> None:
+        """Handle the group's events for so long, or until something is the case."""
+        deadline = time.monotonic() + seconds
+        self._consumer.poll(0.01)
+        while not until() and time.monotonic() < deadline:
+            self._consumer.poll(0.01)
 
     def rejoin(self) -> None:
         """Leave, and join as a new member: tasks are divided again.
@@ -139,6 +145,8 @@ class Membership:
         self.close()
         self._on_assigned, self._on_revoked, self._on_lost = handlers
         self._consumer = client(Consumer, self._settings)
+        # It has not connected yet. A third client beside its join would make the group see this member twice.
+        self._contact.heard()
         self.join()
 
     def close(self) -> None:
