@@ -20,11 +20,12 @@ from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
 from falkirk.connectors.http.messages import Ended, Event, Reply, Some, refused
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.places import theirs
 from falkirk.connectors.kafka.reading.reader import ended, trimmed
+from falkirk.connectors.kafka.reading.stalls import watch
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.gateway.decoded import Decoded
 from falkirk.runtime.gateway.positions import Position, gone
@@ -71,7 +72,7 @@ class Follower:
         """Behind all that was read."""
         self._is_behind = False
         """Whether a partition cannot be read where this is: what comes there is deleted, perhaps."""
-        self._contact = Contact()
+        self._contact, self._watch = Contact(), watch(self._cluster)
         self._looked = time.monotonic()
         self._consumer = self._opened()
 
@@ -82,12 +83,14 @@ class Follower:
         if self._is_behind:
             self._reopen()
         first = self._consumer.poll(WAIT)
-        if first is None:
-            if self._contact.lost(self._consumer, name_of(self._info.name)):
-                self._reopen()
-            return Some((), self.position.text())
-        self._contact.heard()
-        events = self._events([first, *self._consumer.consume(MOST, 0)])
+        messages = [] if first is None else [first, *self._consumer.consume(MOST, 0)]
+        events = self._events(messages)
+        if messages:
+            self._contact.heard()
+        elif self._contact.lost(self._consumer, name_of(self._info.name)):
+            self._reopen()
+        if self._watch.due():
+            self._look_for_stalls(drained=len(messages) <= MOST)
         return Some(events, self.position.text())
 
     def close(self) -> None:
@@ -135,10 +138,18 @@ class Follower:
             self._info, self.position = now, position
             self._reopen()
 
+    def _look_for_stalls(self, *, drained: bool) -> None:
+        positions = {TopicPartition(self._info.name, p): Offset(at) for p, at in enumerate(self.position.offsets)}
+        if stalled := self._watch.stalled(positions, drained=drained):
+            logger.warning("a subscriber's client has stopped to read %s, and more is there; with a new client",
+                           ", ".join(f"{place.topic}[{place.partition}]" for place in stalled))  # fmt: skip
+            self._reopen()
+
     def _reopen(self) -> None:
         self._is_behind = False
-        self._consumer.close()
+        give_up(self._consumer)
         self._consumer = self._opened()
+        self._watch.renewed()
 
     def _opened(self) -> Consumer:
         # The client refuses to fetch less than the largest message that its user allows.

@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
+from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.http.app import MADE_UP
-from falkirk.connectors.kafka.client.clients import client
+from falkirk.connectors.kafka.client.clients import client, give_up
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.reading.reader import poll_batch
+from falkirk.connectors.kafka.reading.stalls import watch
 from falkirk.runtime.gateway.answers import decode
 from falkirk.runtime.gateway.table import Heard, Table
 from falkirk.stream.definition.requests import MARGIN
@@ -46,6 +49,7 @@ class Tail:
         self._topic, self._partitions, self._table, self._keep = topic, range(partitions), table, keep
         self._heard, self._failed = heard, failed
         # Answers that the topic no longer has are older than their keys count.
+        self._watch = watch(cluster)
         self._settings = {**cluster.source(ends=True), "auto.offset.reset": "earliest"}
         self._behind = set(self._partitions)
         self._closed = threading.Event()
@@ -73,8 +77,10 @@ class Tail:
                 if messages:
                     contact.heard()
                     self._take(messages)
-                elif contact.lost(consumer, self._topic):
-                    consumer.close()
+                if (not messages and contact.lost(consumer, self._topic)) or self._stalled(
+                    drained=len(messages) < MOST
+                ):
+                    give_up(consumer)
                     consumer = self._opened()
                 if time.monotonic() - swept > SWEEP:
                     before = int(time.time() * 1000) - self._keep - MARGIN
@@ -83,10 +89,24 @@ class Tail:
         except Exception as error:  # noqa: BLE001  # whatever it is, the gateway ends with it
             self._failed(error)
 
+    def _stalled(self, *, drained: bool) -> bool:
+        """Whether the client has stopped to read a partition, and says so in the log."""
+        if not self._watch.due():
+            return False
+        found = self._watch.stalled(self._positions(), drained=drained)
+        if found:
+            places = ", ".join(f"{place.topic}[{place.partition}]" for place in found)
+            logger.warning("reading %s: the client has stopped there, and more is there; with a new client", places)
+        return bool(found)
+
+    def _positions(self) -> dict[TopicPartition, Offset]:
+        at = self._table.positions()
+        return {TopicPartition(self._topic, p): Offset(at.get(p, OFFSET_BEGINNING)) for p in self._partitions}
+
     def _opened(self) -> Consumer:
         consumer = client(Consumer, self._settings)
-        at = self._table.positions()
-        consumer.assign([TopicPartition(self._topic, p, at.get(p, OFFSET_BEGINNING)) for p in self._partitions])
+        consumer.assign([KafkaPartition(*place, at) for place, at in self._positions().items()])
+        self._watch.renewed()
         return consumer
 
     def _take(self, messages: Sequence[Message]) -> None:

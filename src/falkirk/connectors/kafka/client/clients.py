@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -78,6 +79,11 @@ def client(
             f"Kafka's client refuses its settings: {said}",
             hint=f"{guess}check --set KEY=VALUE and [kafka], for another cluster [cluster.NAME.kafka], and --session-timeout",
         ) from None
+
+
+def give_up(lost: Consumer) -> None:
+    """Close a consumer that has lost its brokers, or a partition. It may never have done with that: nobody waits for it."""
+    threading.Thread(target=lost.close, name="falkirk-lost-client", daemon=True).start()
 
 
 def hidden(text: str, settings: Mapping[str, Any]) -> str:

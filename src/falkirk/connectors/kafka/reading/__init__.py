@@ -3,6 +3,7 @@
 source.py       reads inputs of one cluster, from positions on
 sources.py      reads inputs of several clusters
 lag.py          how many records are left to read
+stalls.py       partitions that a client has stopped reading, though there is more in them
 
 reader.py       reads bounded ranges of one cluster, at either isolation level
 committed.py    reads committed records of bounded ranges in several clusters

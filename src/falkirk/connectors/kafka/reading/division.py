@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, name_of
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.errors import Words
@@ -22,6 +22,9 @@ from falkirk.errors import UnreachableError
 
 BATCH = 5_000
 """Messages taken in one call."""
+
+STALLED = 10.0
+"""Seconds without any progress, until another client is tried: this one may have stopped to read a partition (`stalls`)."""
 
 
 class DivisionReader:
@@ -49,15 +52,19 @@ class DivisionReader:
         comes it calls `go_on`, which may raise.
         """
         self._begin({p: start for p, (start, _) in ranges.items() if p not in self._ahead})
-        deadline = time.monotonic() + self._patience
+        came = renewed = time.monotonic()
         while waiting := [p for p, (_, end) in ranges.items() if self._position[p] < end]:
             if self._fill():
-                deadline = time.monotonic() + self._patience
+                came = renewed = time.monotonic()
                 self._contact.heard()
                 continue
             go_on()
             self._look(waiting[0])
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now - renewed > STALLED:
+                renewed = now
+                self._renew()
+            if now - came > self._patience:
                 raise self._stuck(waiting[0])
         found = {}
         for place, (_, end) in ranges.items():
@@ -79,9 +86,12 @@ class DivisionReader:
         silence = self._contact.silence
         if self._contact.lost(self._consumer, name_of(waiting.topic)):
             logger.info("reading %s again: not connected for %.0f s; with a new client", waiting.topic, silence)
-            lost, self._consumer = self._consumer, client(Consumer, self._settings)
-            self._consumer.incremental_assign([theirs(p, o) for p, o in self._position.items()])
-            lost.close()
+            self._renew()
+
+    def _renew(self) -> None:
+        lost, self._consumer = self._consumer, client(Consumer, self._settings)
+        self._consumer.incremental_assign([theirs(p, o) for p, o in self._position.items()])
+        give_up(lost)
 
     def _fill(self) -> bool:
         """Take what has come; whether it was anything."""

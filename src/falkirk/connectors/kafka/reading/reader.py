@@ -15,9 +15,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import MARK, LogRecord, Ranges, Read
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import READER, Cluster, logger
-from falkirk.connectors.kafka.client.contact import connected
 from falkirk.connectors.kafka.client.errors import found_offset, in_words, translate
 from falkirk.state.store import Changes
 
@@ -108,11 +107,11 @@ class BoundedReader:
         try:
             yield found
         finally:
-            if (topic := found.silent) and not connected(found.consumer, topic):
-                logger.info("reading %s: not connected for %.0f s; with a new client from now on", topic, ANSWER)
-                found.consumer.close()
+            if found.silent:
+                # It is not connected, or has stopped to read a partition (`stalls`): another one may get further.
+                logger.info("reading %s: nothing came for %.0f s; with a new client from now on", found.silent, ANSWER)
+                give_up(found.consumer)
                 found = self._made(committed)
-            found.silent = ""
             with self._back:
                 idle.append(found)
                 self._back.notify()

@@ -10,13 +10,14 @@ from typing import cast
 from confluent_kafka import Consumer, KafkaError, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, after, name_of
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import SOURCE, Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.errors import translate
 from falkirk.connectors.kafka.client.places import ours, theirs
 from falkirk.connectors.kafka.reading.lag import deleted_unread
 from falkirk.connectors.kafka.reading.reader import place_of
+from falkirk.connectors.kafka.reading.stalls import watch
 from falkirk.errors import SourceError
 from falkirk.stream.dataflow.records import Message as Record
 
@@ -34,7 +35,7 @@ class SourceReader:
         """`ends`: whether `at_end` will be asked; `gathers`: whether records may wait a tenth of a second for others."""
         self._cluster, self._settings = cluster, cluster.source(ends=ends, gathers=gathers)
         self._consumer = client(Consumer, self._settings)
-        self._contact = Contact()
+        self._contact, self._watch = Contact(), watch(cluster)
         self.ends: dict[TopicPartition, Offset] = {}
         """Where the end of a partition was last reached, since it was added."""
         self.unreadable: dict[TopicPartition, SourceError] = {}
@@ -93,6 +94,14 @@ class SourceReader:
             self._look()
             return [], 0
         messages = [first, *self._consumer.consume(BATCH, 0)]
+        runs = self._runs(messages)
+        if runs:
+            self._contact.heard()
+        if self._watch.due():
+            self._look_for_stalls(drained=len(messages) <= BATCH)
+        return runs, len(messages)
+
+    def _runs(self, messages: Sequence[Message]) -> Runs:
         runs: Runs = []
         for partition, run in groupby(messages, key=Message.partition):
             taken = list(run)
@@ -105,9 +114,7 @@ class SourceReader:
                     check_order(place, self._assigned.get(place, Offset(0)), records)
                     runs.append((place, records))
                     self._assigned[place] = after(records[-1].offset())
-        if runs:
-            self._contact.heard()
-        return runs, len(messages)
+        return runs
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the end of each of these partitions has been reached since it was added."""
@@ -123,14 +130,27 @@ class SourceReader:
         return found
 
     def _look(self) -> None:
-        """Go on with another client if this one has lost its cluster."""
+        """Go on with another client if this one has lost its cluster, or reads a partition no more."""
         silence = self._contact.silence
         if self._contact.lost(self._consumer, name_of(next(iter(self._assigned)).topic)):
             logger.info("reading %s: not connected for %.0f s; with a new client", self._cluster.shown, silence)
-            lost, self._consumer = self._consumer, client(Consumer, self._settings)
-            self._consumer.incremental_assign([theirs(p, o) for p, o in self._assigned.items()])
-            self._consumer.pause([theirs(p) for p in self._paused])
-            lost.close()
+            self._renew()
+        elif self._watch.due():
+            self._look_for_stalls(drained=True)
+
+    def _look_for_stalls(self, *, drained: bool) -> None:
+        reading = {place: at for place, at in self._assigned.items() if place not in self._paused}
+        if stalled := self._watch.stalled(reading, drained=drained):
+            words = ", ".join(f"{place.topic}[{place.partition}] at offset {reading[place]}" for place in stalled)
+            logger.warning("reading %s: the client has stopped there, and more is there; with a new client", words)
+            self._renew()
+
+    def _renew(self) -> None:
+        lost, self._consumer = self._consumer, client(Consumer, self._settings)
+        self._consumer.incremental_assign([theirs(p, o) for p, o in self._assigned.items()])
+        self._consumer.pause([theirs(p) for p in self._paused])
+        self._watch.renewed()
+        give_up(lost)
 
     def _sound(self, message: Message) -> bool:
         error = message.error()
