@@ -51,6 +51,11 @@ class Cluster:
         """Read these from their beginnings."""
         self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
 
+    def renew(self) -> None:
+        """Read on with another client. This one may have stopped to read a partition, as librdkafka's do now and then when a
+        broker has come back: what it does not read would look like a task that gives nothing."""
+        self.consumer = _renewed(self.consumer, self.brokers)
+
     def wait_for(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions each has, once they are there."""
         while True:
@@ -99,7 +104,8 @@ class Ahead:
     """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone."""
 
     def __init__(self, brokers: str, partitions: Sequence[Tp]) -> None:
-        self._consumer = _consumer(brokers)
+        self._brokers, self._consumer = brokers, _consumer(brokers)
+        self._renewing = threading.Event()
         self._consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
         self._here: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -114,6 +120,10 @@ class Ahead:
         """How many were read and not taken."""
         return self._here.qsize()
 
+    def renew(self) -> None:
+        """Read on with another client."""
+        self._renewing.set()
+
     def close(self) -> None:
         """Read no more."""
         self._closing.set()
@@ -124,6 +134,18 @@ class Ahead:
         while not self._closing.is_set():
             for message in self._consumer.consume(1000, 0.1):
                 self._here.put(message)
+            if self._renewing.is_set():
+                self._renewing.clear()
+                self._consumer = _renewed(self._consumer, self._brokers)
+
+
+def _renewed(old: Consumer, brokers: str) -> Consumer:
+    """Another client of the same partitions, from where the old one is."""
+    new = _consumer(brokers)
+    at = old.position(old.assignment())
+    new.assign([TopicPartition(tp.topic, tp.partition, tp.offset if tp.offset >= 0 else OFFSET_BEGINNING) for tp in at])
+    threading.Thread(target=old.close, daemon=True).start()  # it may never have done with a partition
+    return new
 
 
 def _consumer(brokers: str) -> Consumer:

@@ -124,6 +124,13 @@ class Reader:
             self.turn()
         self.checker.finish(ends, sent)
 
+    def renew(self) -> None:
+        """Read on with other clients, each from where it is."""
+        self._ahead.renew()
+        for cluster in self.clusters:
+            cluster.renew()
+        self._of_sources.consumer.pause([TopicPartition(*tp) for tp in self._paused])
+
     def close(self) -> None:
         """Let go of the connections."""
         self._ahead.close()
@@ -210,6 +217,8 @@ def main(brokers: str, where: str, source: str = "", patience: float = PATIENCE_
         match commands.get().split(" ", 1):
             case ["drain", counts]:
                 sent = msgspec.json.decode(counts, type=dict[str, int])
+            case ["renew"]:
+                reader.renew()
             case ["finish"] if sent is not None:
                 reader.finish(sent, patience)
                 teller.tell(drained=True, verdict=True)

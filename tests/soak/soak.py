@@ -267,11 +267,15 @@ class Soak:
     def _until_healed(self) -> None:
         self.progress.doing += ": recovering" if self.progress.doing != "calm" else ""
         deadline = time.monotonic() + self.config.patience_s
-        limit = deadline + 4 * self.config.patience_s
+        limit, renew_at = deadline + 4 * self.config.patience_s, deadline - self.config.patience_s / 2
         while self.recoveries.open and not self.stopping:
             if self.behind > BEHIND:
                 # On a busy machine the reader falls behind: what is not read yet may show that all tasks are back.
                 deadline = min(time.monotonic() + self.config.patience_s, limit)
+            if time.monotonic() > renew_at:
+                renew_at = limit
+                self._act("the reader reads on with other clients")
+                self.reader.tell("renew")
             if time.monotonic() > deadline:
                 unread = f"; the reader is {self.behind:,} records behind, {self.furthest}" if self.behind else ""
                 for wound in self.recoveries.open:

@@ -1,0 +1,67 @@
+"""The soak's reader goes on with another client, and reads each record once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.soak.check.seen import Tp
+from tests.soak.consumers import Ahead, Cluster
+from tests.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.kafka]
+
+
+@pytest.fixture
+def topic(kafka: str, topic_prefix: str) -> str:
+    name = f"{topic_prefix}numbers"
+    admin = AdminClient({"bootstrap.servers": kafka})  # by name: the answers of a client that is gone never come
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
+    return name
+
+
+def send(kafka: str, topic: str, *values: str) -> None:
+    """To both partitions."""
+    producer = Producer({"bootstrap.servers": kafka})
+    for value in values:
+        for partition in range(2):
+            producer.produce(topic, value, partition=partition)
+    assert producer.flush(20) == 0
+
+
+def read(more: Callable[[], list[Message]], count: int) -> list[tuple[int | None, bytes | None]]:
+    got: list[tuple[int | None, bytes | None]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(got) < count:
+        assert time.monotonic() < deadline, got
+        got += [(m.partition(), m.value()) for m in more() if m.error() is None]
+    return sorted(got)
+
+
+def test_a_partition_that_the_client_reads_no_more_is_read_by_the_next(kafka: str, topic: str) -> None:
+    cluster = Cluster(kafka)
+    cluster.read([Tp(topic, 0), Tp(topic, 1)])
+    send(kafka, topic, "0")
+    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(0, b"0"), (1, b"0")]
+    cluster.consumer.pause([TopicPartition(topic, 1)])
+    send(kafka, topic, "1", "2")
+    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(0, b"1"), (0, b"2")]
+    cluster.renew()
+    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(1, b"1"), (1, b"2")]
+    cluster.consumer.close()
+
+
+def test_what_is_read_ahead_is_read_once(kafka: str, topic: str) -> None:
+    ahead = Ahead(kafka, [Tp(topic, 0), Tp(topic, 1)])
+    send(kafka, topic, "0")
+    assert read(ahead.taken, 2) == [(0, b"0"), (1, b"0")]
+    first = ahead._consumer
+    ahead.renew()
+    send(kafka, topic, "1", "2")
+    assert read(ahead.taken, 4) == [(0, b"1"), (0, b"2"), (1, b"1"), (1, b"2")]
+    assert ahead._consumer is not first
+    ahead.close()
+    assert all(m.error() is not None for m in ahead.taken())
