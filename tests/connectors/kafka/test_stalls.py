@@ -37,6 +37,7 @@ class Stand:
             set[TopicPartition](),
             list[tuple[float, Mapping[TopicPartition, Offset]]](),
         )
+        self.stalled = set[TopicPartition]()
         self.held: list[Callable[[], None]] | None = None
         """Looks of the other client that are to end later."""
         self.watch = StallWatch(self._has_more, lambda: self.now, self._run)
@@ -58,7 +59,8 @@ class Stand:
         while self.now < end:
             self.now += stalls.LOOK
             assert self.watch.due()
-            if self.watch.stalled(positions, drained=drained):
+            if places := self.watch.stalled(positions, drained=drained):
+                self.stalled.update(places)
                 found.append(self.now)
         return found
 
@@ -79,7 +81,25 @@ def test_it_is_stalled_if_another_client_reads_more_and_this_one_does_not_give_i
     stand.more = {ONE}
     first, *_ = stand.look(10, {ONE: AT, OTHER: AT})
     assert stalls.FIRST + stalls.GRACE <= first <= stalls.FIRST + stalls.GRACE + 3 * stalls.LOOK
-    assert stand.watch.stalled({ONE: AT, OTHER: AT}, drained=True) == [ONE]
+    assert stand.stalled == {ONE}
+
+
+def test_each_new_client_has_more_time_than_the_one_before(stand: Stand) -> None:
+    stand.more = {ONE}
+    times = []
+    for _ in range(7):
+        begun = stand.now
+        while not stand.look(stalls.LOOK, {ONE: AT}):
+            pass
+        stand.watch.renewed()
+        times.append(stand.now - begun)
+    both, looks = stalls.FIRST + stalls.GRACE, 4 * stalls.LOOK
+    for doublings, took in enumerate(times):
+        assert min(2**doublings, stalls.SLOWEST) * both <= took <= min(2**doublings, stalls.SLOWEST) * both + looks
+    assert stand.look(stalls.CALM + 1, {}) == []  # nothing is read
+    begun = stand.now
+    (first, *_) = stand.look(10, {ONE: AT})
+    assert first - begun <= both + looks
 
 
 def test_it_was_slow_if_a_record_comes_after_all(stand: Stand) -> None:

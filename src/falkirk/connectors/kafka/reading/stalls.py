@@ -37,6 +37,10 @@ GRACE = 1.0
 BUSY = 60.0
 """Seconds after which it counts as stalled though it still has something of other partitions to give."""
 
+SLOWEST, CALM = 32.0, 600.0
+"""Each time that a partition was stalled, all of these times are doubled for the next, up to so many times as long; without
+one for CALM seconds they are as at first. A client that a quota or a busy host slows down is not replaced over and over."""
+
 LOOK = 0.5
 """Seconds between two looks."""
 
@@ -55,7 +59,7 @@ class _Quiet:
 
     position: Offset
     ask_at: float
-    after: float = FIRST
+    after: float
     """Seconds from the last time it was asked for to the next."""
     missed: float | None = None
     """When another client was known to have read something there."""
@@ -81,7 +85,9 @@ class StallWatch:
         it in a thread of its own."""
         self._has_more, self._clock, self._run = has_more, clock, run or _in_thread
         self._quiet: dict[TopicPartition, _Quiet] = {}
-        self._looked = clock()
+        self._looked = self._stalled_at = clock()
+        self._times = 1.0
+        """How many times as long as at first it waits."""
         self._asked: dict[TopicPartition, Offset] | None = None
         """What another client is looking for."""
         self._found: Collection[TopicPartition] | None = None
@@ -94,20 +100,22 @@ class StallWatch:
         """The stalled ones of the partitions that the client should read now, from these positions on. `drained`: the client
         has just given all that it has."""
         now = self._looked = self._clock()
-        before = self._quiet
+        if now - self._stalled_at > CALM:
+            self._times = 1.0
+        before, first = self._quiet, FIRST * self._times
         self._quiet = {
             place: quiet
             if (quiet := before.get(place)) is not None and quiet.position == at
-            else _Quiet(at, now + FIRST, FIRST)
+            else _Quiet(at, now + first, first)
             for place, at in positions.items()
         }
         self._hear(now)
         self._ask(now)
-        return [
-            place
-            for place, quiet in self._quiet.items()
-            if quiet.missed is not None and now - quiet.missed >= (GRACE if drained else BUSY)
-        ]
+        grace = self._times * (GRACE if drained else BUSY)
+        found = [p for p, quiet in self._quiet.items() if quiet.missed is not None and now - quiet.missed >= grace]
+        if found:
+            self._times, self._stalled_at = min(2 * self._times, SLOWEST), now
+        return found
 
     def renewed(self) -> None:
         """There is another client now."""
