@@ -41,17 +41,17 @@ def test_a_batch_part_stops_alone_and_computes_every_epoch_once_it_is_resumed(st
     stand.sent += 1
     part = "totals"
 
-    ended = stand.cli(POISONED)
+    ended = stand.cli(POISONED, timeout=2 * PATIENCE_S)
     assert ended.code == UserCodeError.exit_code, ended.text
     assert f"part {part} has stopped, and has not processed everything: " in ended.text
     stand.assert_exact("stats")
     assert stand.counts("totals") == {}
 
     going = stand.start(CURED)
-    resumed = screen(command(stand, "resume", stand.name, "--part", part), 60)
+    resumed = screen(command(stand, "resume", stand.name, "--part", part))
     assert resumed.code == 0, resumed.text
     stand.bids(40)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + 2 * PATIENCE_S
     while sum(stand.counts("totals").values()) < stand.sent:
         assert time.monotonic() < deadline, going.said.read_text()
         time.sleep(0.5)

@@ -38,17 +38,17 @@ def test_a_stopped_part_is_shown_and_goes_on_in_the_next_version_of_the_flow(sta
     again = stand.cli(CURED)  # it waits for a person, who knows whether it is cured
     assert again.code == UserCodeError.exit_code, again.text
     going = stand.start(CURED)
-    shown = screen(command(stand, "status", stand.name, "--json"), 30)
+    shown = screen(command(stand, "status", stand.name, "--json"))
     [stopped] = msgspec.json.decode(shown.text, type=Status).parts
     assert (stopped.part, stopped.exit_code) == (part, UserCodeError.exit_code)
-    shown = screen(command(stand, "status", stand.name), 30)
+    shown = screen(command(stand, "status", stand.name))
     assert f"part {part} was stopped at" in shown.text
     assert f"falkirk resume {stand.name} --part {part}" in shown.text
 
-    wrong = screen(command(stand, "resume", stand.name, "--part", "lasy"), 30)
+    wrong = screen(command(stand, "resume", stand.name, "--part", "lasy"))
     assert wrong.code == 2
     assert "did you mean 'lazy'" in wrong.text
-    resumed = screen(command(stand, "resume", stand.name, "--part", part), 60)
+    resumed = screen(command(stand, "resume", stand.name, "--part", part))
     assert resumed.code == 0, resumed.text
     assert f"part {part} is resumed" in resumed.text
     stand.settle("lazy")

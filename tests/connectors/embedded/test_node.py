@@ -44,7 +44,7 @@ def write_in_a_transaction(bootstrap: str, topic: str, values: list[bytes], part
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    messages = consumer.consume(count, timeout=60)
+    messages = consumer.consume(count, timeout=PATIENCE_S)
     consumer.close()
     return [message.value() for message in messages]
 

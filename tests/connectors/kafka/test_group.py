@@ -196,7 +196,7 @@ def test_a_member_that_dies_before_it_has_heard_of_its_tasks_hears_nothing_any_m
     group = f"{topic_prefix}steps"
     Topics(Cluster(kafka)).create(group, TASKS, 1, {})
     command = [sys.executable, "-c", UNHEARD, kafka, group]
-    assert subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout == b"0\n"
+    assert subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=True).stdout == b"0\n"
 
 
 @pytest.mark.kafka
