@@ -146,6 +146,23 @@ def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: 
 
 @pytest.mark.slow
 @pytest.mark.kafka
+def test_a_member_that_leaves_has_left_whatever_it_was_about_to_hear(kafka: str, topic_prefix: str) -> None:
+    """Its client asks to leave once all is given up. If it is closed before, it never does."""
+    topics = Topics(Cluster(kafka))
+    for n in range(8):
+        group = f"{topic_prefix}steps-{n}"
+        topics.create(group, TASKS, 1, {})
+        a = One(kafka, group, "a", session_s=4 * PATIENCE_S)
+        if n % 2:
+            assert until(lambda one=a: len(one.owned) == TASKS, a.membership.poll)
+        else:  # the group has answered, and nobody has heard it yet
+            assert until(lambda one=a: one.membership._consumer.memberid(), a.membership.poll)
+        a.membership.leave()
+        assert until(lambda name=group: not topics.group(name, 5.0).members, seconds=20.0), n
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
 def test_a_member_that_is_taken_for_its_own_rival_joins_again(
     kafka: str, topic_prefix: str, finally_: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
