@@ -21,6 +21,7 @@ from tests.soak.system import ROOT, Helper, Run
 from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
+from falkirk.errors import ClusterError
 
 FLOW = Path(__file__).with_name("flows.py").relative_to(ROOT)
 PARTITIONS = 3
@@ -43,7 +44,7 @@ class Trial:
     harms: Sequence[str] = tuple(harm.ALL)
     pause: tuple[float, float] = (3.0, 60.0)
     """Seconds from one harm to the next."""
-    stall: float = 180.0
+    stall: float = 2 * PATIENCE_S
     """Seconds without a further epoch after which the trial has failed."""
     show: Callable[[str], object] = print
     harmed: Counter[str] = field(default_factory=Counter)
@@ -114,9 +115,12 @@ class Trial:
             if now - moved > self.stall:
                 self.wrong.append(f"no epoch was completed for {self.stall:.0f} s")
                 return
-            if run.ended() is not None:
-                self.wrong.append(f"the run ended by itself with code {run.ended()}: see {run.logs}")
-                return
+            if (code := run.ended()) is not None:
+                # A run that finds no broker as it starts may say so and end. One that runs must outlast the broker.
+                if code != ClusterError.exit_code or run.worked:
+                    self.wrong.append(f"the run ended by itself with code {code}: see {run.logs}")
+                    return
+                run.start()
             if self.harms and now > next_harm and now - moved < MERCY:
                 what = rng.choice(list(self.harms))
                 if harm.harm(what, run, broker, rng):
