@@ -52,7 +52,7 @@ class Cluster:
         self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
 
     def renew(self) -> None:
-        """Read on with another client. This one may have stopped to read a partition, as librdkafka's do now and then when a
+        """Read on with another client. This one may have stopped reading a partition, as librdkafka's do now and then when a
         broker has come back: what it does not read would look like a task that gives nothing."""
         self.consumer = _renewed(self.consumer, self.brokers)
 

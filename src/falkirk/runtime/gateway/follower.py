@@ -140,9 +140,7 @@ class Follower:
 
     def _look_for_stalls(self, *, drained: bool) -> None:
         positions = {TopicPartition(self._info.name, p): Offset(at) for p, at in enumerate(self.position.offsets)}
-        if stalled := self._watch.stalled(positions, drained=drained):
-            logger.warning("a subscriber's client has stopped to read %s, and more is there; with a new client",
-                           ", ".join(f"{place.topic}[{place.partition}]" for place in stalled))  # fmt: skip
+        if self._watch.stalled(positions, drained=drained):
             self._reopen()
 
     def _reopen(self) -> None:

@@ -48,8 +48,8 @@ class Tail:
         ends the reading; both in the thread of the tail."""
         self._topic, self._partitions, self._table, self._keep = topic, range(partitions), table, keep
         self._heard, self._failed = heard, failed
-        # Answers that the topic no longer has are older than their keys count.
         self._watch = watch(cluster)
+        # Answers that the topic no longer has are older than their keys count.
         self._settings = {**cluster.source(ends=True), "auto.offset.reset": "earliest"}
         self._behind = set(self._partitions)
         self._closed = threading.Event()
@@ -77,9 +77,8 @@ class Tail:
                 if messages:
                     contact.heard()
                     self._take(messages)
-                if (not messages and contact.lost(consumer, self._topic)) or self._stalled(
-                    drained=len(messages) < MOST
-                ):
+                lost = not messages and contact.lost(consumer, self._topic)
+                if lost or self._stalled(drained=len(messages) < MOST):
                     give_up(consumer)
                     consumer = self._opened()
                 if time.monotonic() - swept > SWEEP:
@@ -90,14 +89,8 @@ class Tail:
             self._failed(error)
 
     def _stalled(self, *, drained: bool) -> bool:
-        """Whether the client has stopped to read a partition, and says so in the log."""
-        if not self._watch.due():
-            return False
-        found = self._watch.stalled(self._positions(), drained=drained)
-        if found:
-            places = ", ".join(f"{place.topic}[{place.partition}]" for place in found)
-            logger.warning("reading %s: the client has stopped there, and more is there; with a new client", places)
-        return bool(found)
+        """Whether the client has stopped reading a partition."""
+        return self._watch.due() and bool(self._watch.stalled(self._positions(), drained=drained))
 
     def _positions(self) -> dict[TopicPartition, Offset]:
         at = self._table.positions()

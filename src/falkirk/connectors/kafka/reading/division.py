@@ -24,7 +24,7 @@ BATCH = 5_000
 """Messages taken in one call."""
 
 STALLED = 10.0
-"""Seconds without any progress, until another client is tried: this one may have stopped to read a partition (`stalls`)."""
+"""Seconds without any progress, until another client is tried: this one may have stopped reading a partition (`stalls`)."""
 
 
 class DivisionReader:

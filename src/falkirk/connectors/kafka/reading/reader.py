@@ -108,7 +108,7 @@ class BoundedReader:
             yield found
         finally:
             if found.silent:
-                # It is not connected, or has stopped to read a partition (`stalls`): another one may get further.
+                # It is not connected, or has stopped reading a partition (`stalls`): another one may get further.
                 logger.info("reading %s: nothing came for %.0f s; with a new client from now on", found.silent, ANSWER)
                 give_up(found.consumer)
                 found = self._made(committed)

@@ -140,9 +140,7 @@ class SourceReader:
 
     def _look_for_stalls(self, *, drained: bool) -> None:
         reading = {place: at for place, at in self._assigned.items() if place not in self._paused}
-        if stalled := self._watch.stalled(reading, drained=drained):
-            words = ", ".join(f"{place.topic}[{place.partition}] at offset {reading[place]}" for place in stalled)
-            logger.warning("reading %s: the client has stopped there, and more is there; with a new client", words)
+        if self._watch.stalled(reading, drained=drained):
             self._renew()
 
     def _renew(self) -> None:

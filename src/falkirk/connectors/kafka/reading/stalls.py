@@ -98,7 +98,7 @@ class StallWatch:
 
     def stalled(self, positions: Mapping[TopicPartition, Offset], *, drained: bool) -> list[TopicPartition]:
         """The stalled ones of the partitions that the client should read now, from these positions on. `drained`: the client
-        has just given all that it has."""
+        has just given all that it has. The log says so: the caller is to go on with a new client."""
         now = self._looked = self._clock()
         if now - self._stalled_at > CALM:
             self._times = 1.0
@@ -115,6 +115,8 @@ class StallWatch:
         found = [p for p, quiet in self._quiet.items() if quiet.missed is not None and now - quiet.missed >= grace]
         if found:
             self._times, self._stalled_at = min(2 * self._times, SLOWEST), now
+            words = ", ".join(f"{place.topic}[{place.partition}] at offset {positions[place]}" for place in found)
+            logger.warning("reading %s: the client has stopped there, and more is there; with a new client", words)
         return found
 
     def renewed(self) -> None:
