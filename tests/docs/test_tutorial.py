@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "index.md"
 
@@ -37,7 +38,7 @@ def test_the_commands_of_the_tutorial_kill_a_worker_and_lose_nothing(tmp_path: P
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=2 * PATIENCE_S,
             check=False,
         )
         log = tmp_path / "run.log"

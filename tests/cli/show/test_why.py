@@ -57,11 +57,16 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     shown = said("why", place)
     assert f"step {last['step']} of task {last['task']}" in shown
     assert "from the sources" in shown
+    latest = json.loads(said("why", f"{counts}:{last['partition']}:latest", "--json"))
+    assert (latest["offset"], latest["made"]) == (last["offset"], why["made"])
     for wrong, words in [
         (f"{bids.name}:0:0", "no app of Falkirk wrote"),
+        (f"{bids.name}:0:latest", "no app of Falkirk wrote"),
         (f"{counts}:0:99999", "there is no record"),
         (f"{counts}:7:0", "has no partition 7"),
         (counts, "is not TOPIC:PARTITION:OFFSET"),
+        (f"{counts}:0:last", "is not TOPIC:PARTITION:OFFSET"),
+        (f"{counts}:latest:0", "is not TOPIC:PARTITION:OFFSET"),
     ]:
         with pytest.raises(ConfigError, match=words):
             said("why", wrong)

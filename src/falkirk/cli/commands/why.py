@@ -52,11 +52,14 @@ def why_command(
     If the step read an edge, the steps before it follow, back to the sources. For a grouped result, the ranges are those of
     its last change.
 
+    OFFSET can be latest: the last record of the partition.
+
     Step records and edges are deleted about 20 seconds after they were written. Run the app with --keep-steps 1h to look
     back an hour; falkirk dev keeps them for 10 minutes. If they are deleted, the answer is only the task and the step.
 
     \b
     falkirk why auction-stats:0:1234 --brokers broker-1:9092
+    falkirk why auction-stats:0:latest --brokers broker-1:9092
     falkirk why auction-stats:0:1234 --records --flow app:flow --brokers broker-1:9092
 
     \b
@@ -95,11 +98,15 @@ def why_command(
         _show_records(screen, found, all_keys=all_keys)
 
 
-def _place(text: str) -> tuple[TopicPartition, int]:
+def _place(text: str) -> tuple[TopicPartition, int | None]:
+    """A partition, and an offset or None for the last."""
     topic, *numbers = text.rsplit(":", 2)
-    if len(numbers) != 2 or not all(n.isdigit() for n in numbers):
-        raise ConfigError(f"{text!r} is not TOPIC:PARTITION:OFFSET", hint="for example auction-stats:0:1234")
-    return TopicPartition(topic, int(numbers[0])), int(numbers[1])
+    if len(numbers) != 2 or not numbers[0].isdigit() or not (numbers[1].isdigit() or numbers[1] == "latest"):
+        raise ConfigError(
+            f"{text!r} is not TOPIC:PARTITION:OFFSET", hint="for example auction-stats:0:1234 or auction-stats:0:latest"
+        )
+    partition, offset = numbers
+    return TopicPartition(topic, int(partition)), None if offset == "latest" else int(offset)
 
 
 def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Row]]], records: bool) -> dict[str, Any]:

@@ -54,13 +54,13 @@ class LineageReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
-    def ask(self, place: TopicPartition, offset: int, app: str | None = None) -> Answer:
-        """Why the record at an offset exists. Raises ConfigError and ClusterError."""
+    def ask(self, place: TopicPartition, offset: int | None, app: str | None = None) -> Answer:
+        """Why the record at an offset exists; None: the last record of the partition. Raises ConfigError and ClusterError."""
         record = self._record(place, offset)
         origins = provenances(record)
         if not origins:
             raise ConfigError(
-                f"no app of Falkirk wrote {place.topic}:{place.partition}:{offset}: it has no provenance header",
+                f"no app of Falkirk wrote {place.topic}:{place.partition}:{record.offset()}: it has no provenance header",
                 hint="ask about a record of a sink, an edge or the dead letters",
             )
         name, layout = self._writer(place.topic, origins[0], app)
@@ -94,14 +94,20 @@ class LineageReader:
             raise ClusterError(f"topic {topic!r} does not exist", where=f"brokers {self.settings.brokers}")
         return found
 
-    def _record(self, place: TopicPartition, offset: int) -> KafkaMessage:
+    def _record(self, place: TopicPartition, offset: int | None) -> KafkaMessage:
         self.topics.check_reachable(timeout=5.0)
         if place.partition >= (count := self._info(place.topic).partitions):
             raise ConfigError(
                 f"topic {place.topic!r} has no partition {place.partition}", hint=f"it has 0 to {count - 1}"
             )
-        if found := self.messages(place, offset, offset + 1):
+        if offset is None:
+            found = self._peek(place.topic).last(1, place.partition)
+        else:
+            found = self.messages(place, offset, offset + 1)
+        if found:
             return found[0]
+        if offset is None:
+            raise ConfigError(f"there is no record in partition {place.partition} of topic {place.topic!r}")
         first, last = self.begin(place), self.topics.offsets([place], "latest")[place]
         raise ConfigError(
             f"there is no record {place.topic}:{place.partition}:{offset}",

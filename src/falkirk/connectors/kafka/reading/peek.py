@@ -53,11 +53,11 @@ class TopicPeek:
         found = self._read({p: (max(begin[p], Offset(start)), end[p]) for p in self._places}, count)
         return list(heapq.merge(*found.values(), key=_millis))[:count]
 
-    def last(self, count: int) -> list[Message]:
-        """The last `count` present records."""
+    def last(self, count: int, partition: int | None = None) -> list[Message]:
+        """The last `count` present records, of the topic or of one partition."""
         begin, end = self._bounds()
         found: dict[TopicPartition, list[Message]] = {}
-        short, window = list(self._places), count + 10
+        short, window = [p for p in self._places if partition in (None, p.partition)], count + 10
         while short:  # markers, aborted and compacted records take offsets too: then read from further back
             starts = {p: max(begin[p], Offset(end[p] - window)) for p in short}
             found |= self._read({p: (starts[p], end[p]) for p in short})
