@@ -19,6 +19,7 @@ from falkirk.connectors.kafka.reading import division as division_module
 from falkirk.connectors.kafka.reading import reader as reader_module
 from falkirk.connectors.kafka.reading import stalls
 from falkirk.connectors.kafka.reading.division import DivisionReader
+from falkirk.connectors.kafka.reading.peek import TopicPeek
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.reading.source import SourceReader
 from falkirk.connectors.kafka.reading.stalls import StallWatch
@@ -253,6 +254,32 @@ def test_a_partition_that_is_paused_is_not_read_on(numbers: Numbers) -> None:
         while time.monotonic() < until:
             assert reader.poll(0.05) == ([], 0)
         assert reader._consumer is first
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("quick")
+def test_a_topic_that_somebody_follows_is_read_on(numbers: Numbers) -> None:
+    topics = Topics(numbers.cluster)
+    numbers.send(1, "0")
+    with closing(TopicPeek(numbers.cluster, topics, topics.describe([numbers.topic])[numbers.topic])) as peek:
+        assert [m.value() for m in peek.last(5)] == [b"0"]
+        coming, got = peek.coming(), list[bytes | None]()
+
+        def read(count: int) -> None:
+            deadline = time.monotonic() + PATIENCE_S
+            while len(got) < count:
+                assert time.monotonic() < deadline, got
+                got.extend(m.value() for m in next(coming))
+
+        numbers.send(1, "1")
+        read(1)
+        first = peek._consumer
+        numbers.stop(first)
+        numbers.send(1, "2", "3")
+        numbers.send(0, "4")
+        read(4)
+        assert peek._consumer is not first
+    assert sorted(got) == [b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.kafka

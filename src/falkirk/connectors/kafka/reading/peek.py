@@ -14,15 +14,18 @@ from confluent_kafka import Consumer, Message
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.places import ours, theirs
 from falkirk.connectors.kafka.reading.reader import STUCK_AFTER, ended, poll_batch, trimmed
+from falkirk.connectors.kafka.reading.stalls import watch
 from falkirk.errors import UnreachableError
 
 ALL = 1 << 62
 """More records than exist."""
+MOST = 1000
+"""Records of one turn."""
 PATIENCE = 30.0
 """Seconds without a record until a look that must end gives up."""
 SILENT = 15.0
@@ -89,12 +92,16 @@ class TopicPeek:
         """The records after all that was read, as they come; an empty list if none comes for a moment. Never ends, but logs
         that no broker answers."""
         self._assign(self._at)
+        stalls = watch(self._cluster)
         while True:
             messages = self._poll()
             for message in messages:
                 self._check(message)
             found = [m for m in messages if m.error() is None]
             self._at |= {self.place(m): Offset((m.offset() or 0) + 1) for m in found}
+            if stalls.due() and stalls.stalled(self._at, drained=len(messages) < MOST):
+                self._renew()
+                stalls.renewed()
             yield found
 
     def place(self, message: Message) -> TopicPartition:
@@ -146,18 +153,22 @@ class TopicPeek:
 
     def _poll(self) -> list[Message]:
         """What has come. Goes on with another client if this one has lost its cluster."""
-        messages = poll_batch(self._consumer, 1000)
+        messages = poll_batch(self._consumer, MOST)
         if any(message.error() is None for message in messages):
             self._contact.heard()
         elif self._contact.lost(self._consumer, self._topic):
-            lost, self._consumer = self._consumer, client(Consumer, self._settings)
-            self._assign(self._reading)
-            lost.close()
+            self._renew()
         silent = self._contact.silence > SILENT
         if silent and not self._told:
             logger.warning("no broker has answered for %.0f s; %s is read on when one does", SILENT, self._topic)
         self._told = silent
         return messages
+
+    def _renew(self) -> None:
+        """Read on with another client."""
+        give_up(self._consumer)
+        self._consumer = client(Consumer, self._settings)
+        self._assign(self._reading)
 
     def _check(self, message: Message) -> bool:
         """Whether a message, perhaps not a record, says that its partition ends. If records were deleted just now, the
