@@ -16,6 +16,7 @@ from confluent_kafka import Message, Producer
 from tests.bad_input.stand import Stand
 from tests.cli.show.test_peek import BEGIN, DAY
 from tests.reading import read_topics
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.ids import OwnerId
@@ -129,7 +130,7 @@ def test_letters_are_listed_shown_and_replayed_once_whoever_is_killed(bench: Ben
     for method, when, number in places:
         command = [sys.executable, str(script), method, when, str(number), "dlq", "replay", bench.app]
         done = subprocess.run(
-            [*command, "--brokers", bench.stand.brokers], timeout=100, check=False, capture_output=True
+            [*command, "--brokers", bench.stand.brokers], timeout=PATIENCE_S, check=False, capture_output=True
         )
         assert done.returncode == -9, done.stderr
     # The second was killed with one slice committed, the third with another.

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from tests.cli.live import committed
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -37,7 +38,7 @@ def test_a_file_of_sql_runs_to_the_end_of_its_topics(kafka: str, topic_prefix: s
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert told.returncode == 0, told.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.test_examples import EXAMPLES, read, run_to_the_end, write
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -20,7 +21,7 @@ def test_a_run_goes_on_from_a_backfill(kafka: str, tmp_path: Path) -> None:
     write(kafka, "old-bids", bid(1, "ann", 10), bid(1, "bob", 8), bid(2, "bob", 5), bid(1, "bob", 12))
     command = [sys.executable, "-m", "falkirk", "backfill", f"{EXAMPLES / 'backfill.py'}:flow", "--brokers", kafka]
     local = ["--state-dir", str(tmp_path), "--spark", "local[2]"]
-    said = subprocess.run([*command, *local], capture_output=True, text=True, timeout=300, check=False)
+    said = subprocess.run([*command, *local], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
     assert said.returncode == 0, said.stderr
     assert "4 input records" in said.stdout
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 from tests.nexmark.kills import Trial, fill, tables
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.embedded import EmbeddedKafka
 
@@ -31,7 +32,7 @@ def test_a_killed_query_gives_what_duckdb_gives(
 ) -> None:
     brokers, inputs = filled
     trial = Trial(brokers, tmp_path, number, regime, rows=3_000)
-    trial.run(kills=2, every=8, timeout=120)
+    trial.run(kills=2, every=8, timeout=PATIENCE_S)
     assert trial.late() == [], "the topics are not in the order of time"
     assert trial.faults(inputs) == {"too many": {}, "missing": {}}
     assert len(trial.kills) == 2

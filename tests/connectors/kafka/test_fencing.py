@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 CHECKS = "libc_malloc_debug.so.0"
 
@@ -26,6 +27,6 @@ def heap_checks() -> dict[str, str]:
 def test_a_fenced_producer_is_destroyed_without_damage_to_the_heap(kafka: str) -> None:
     child = [sys.executable, "-m", "tests.connectors.kafka.fencing", kafka]
     ended = subprocess.run(
-        child, check=False, env={**os.environ, **heap_checks()}, capture_output=True, text=True, timeout=300
+        child, check=False, env={**os.environ, **heap_checks()}, capture_output=True, text=True, timeout=2 * PATIENCE_S
     )
     assert (ended.returncode, ended.stdout) == (0, "whole\n"), ended.stderr[-2000:]
