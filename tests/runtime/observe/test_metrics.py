@@ -22,6 +22,7 @@ from falkirk.runtime.gateway.metrics import ReducedRows, SubscriberMetrics
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import (
     BOUNDS,
+    LEFT,
     EpochReport,
     Report,
     Request,
@@ -106,6 +107,21 @@ def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
     assert found["falkirk_tasks stats"] == 2
     assert found["falkirk_task_running stats stats/0"] == 1
     assert found["falkirk_workers running"] == 2
+
+
+@pytest.mark.usefixtures("at_work")
+def test_what_a_task_counted_before_it_left_counts_too(metrics: Metrics, board: Board, tell: Tell) -> None:
+    gone = TaskReport("stats/0", LEFT, rows=10, dead=1, skipped=2, late=3)
+    first, second = report(0, running(0, 100, 100, rows=5)), replace(report(0), left=[gone])
+    tell(decode_from_worker(encode(merged([first, second]))))  # type: ignore[arg-type]
+    found = samples(metrics)
+    assert found["falkirk_records_read_total stats stats/0"] == 65
+    assert found["falkirk_dead_letters_total stats stats/0"] == 3
+    assert found["falkirk_skipped_total stats stats/0"] == 6
+    assert found["falkirk_late_rows_total stats stats/0"] == 9
+    assert board.read == 115
+    assert board.failed() == (4, 8)
+    assert [len(worker.tasks) for worker in board.workers.values()] == [0, 1]
 
 
 @pytest.mark.usefixtures("at_work")

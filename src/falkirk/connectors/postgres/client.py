@@ -72,7 +72,7 @@ class Database:
         return given
 
     def begin(self) -> None:
-        """Begin a transaction, on the connection that there is, or on another one if that has ended while it was idle. Raises
+        """Begin a transaction on the open connection, or on a new one if that was closed while it was idle. Raises
         AwayError."""
         reused = self._connection is not None
         try:

@@ -52,6 +52,10 @@ WAITING = "waiting"
 """The phase of a task whose take-over must wait for something: the report says for what."""
 
 
+LEFT = "left"
+"""The phase of a task that its worker has no more: the report has nothing but what it counted."""
+
+
 RECOVERING = "recovering"
 """The phase of a task whose worker has died: its supervisor reports that in the worker's place."""
 
@@ -157,6 +161,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """The group notices that it is gone after this time at most."""
     checkpoints: str = ""
     """The URL that it copies versions to; "": a folder of its own state directory."""
+    left: list[TaskReport] = []
+    """What tasks counted since the last report that it has no more: their `LEFT` reports."""
 
 
 def at_work(report: Report) -> bool:
@@ -211,14 +217,20 @@ def merged(reports: Sequence[Report]) -> Report:
     late: Counter[str] = Counter()
     calls: dict[str, dict[str, CallCounts]] = {}
     for report in reports:
-        for task in report.tasks:
+        for task in (*report.tasks, *report.left):
             calls[task.task] = summed(calls.get(task.task, {}), task.calls)
-        rows.update({t.task: t.rows for t in report.tasks})
-        dead.update({t.task: t.dead for t in report.tasks})
-        skipped.update({t.task: t.skipped for t in report.tasks})
-        late.update({t.task: t.late for t in report.tasks})
+            rows[task.task] += task.rows
+            dead[task.task] += task.dead
+            skipped[task.task] += task.skipped
+            late[task.task] += task.late
+    names = {t.task for t in last.tasks}
     return msgspec.structs.replace(
         last,
+        left=[
+            TaskReport(name, LEFT, rows=count, dead=dead[name], skipped=skipped[name], late=late[name])
+            for name, count in rows.items()
+            if name not in names
+        ],
         tasks=[
             msgspec.structs.replace(
                 t,

@@ -152,11 +152,12 @@ class Board:
         worker.reports.append(report)
         while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
             worker.reports.popleft()
-        for task in report.tasks:
+        for task in (*report.tasks, *report.left):
             stage = self._bound[task.task].stage.id
             self._dead[stage] += task.dead
             self._skipped[stage] += task.skipped
             self.read += task.rows if stage in self._reading else 0
+        for task in report.tasks:
             self._roll(task)
         return self._event(worker)
 

@@ -138,7 +138,8 @@ class Watch:
             before, answered = answered, self.board.answers()
             if self._announcing.due() or answered != before:
                 self._announcing.say(() if self._elsewhere else self.board.to_announce(), self.board.epochs.values())
-        self._take(0)
+        while not self._news.empty():  # a process's end is not the last news: others' last counts come after it
+            self._take(0)
         self._show.close()
         self._announcing.close()
 

@@ -19,7 +19,7 @@ from falkirk.runtime.host.logs import about
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import differ_in_topics
 from falkirk.runtime.layout.layout import read_layout
-from falkirk.runtime.messages.protocol import REBUILDING, STOPPED, WAITING, Report, TaskReport
+from falkirk.runtime.messages.protocol import LEFT, REBUILDING, STOPPED, WAITING, Report, TaskReport
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import traces_of
 from falkirk.runtime.worker.queried import Queries
@@ -115,12 +115,14 @@ class Reporter:
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         tasks += [TaskReport(str(task), STOPPED) for task in worker.parts.waiting()]
+        told = {task.task for task in tasks if task.step >= 0}
         self._say(
             Report(
                 slot=self._slot,
                 owner=worker.name,
                 pid=os.getpid(),
                 tasks=tasks,
+                left=[_left(task, stats) for task in stats.rows if task not in told],
                 seconds=round(seconds, 3),
                 step_ms=stats.rounds.mean_ms(),
                 commit_ms=stats.commits.mean_ms(),
@@ -186,3 +188,15 @@ class Reporter:
         if copying is not None:
             return TaskReport(name, "copying", done=copying[0], total=copying[1])
         return TaskReport(name, phase.value, done=owned.rolled[0], total=owned.rolled[1])
+
+
+def _left(task: str, stats: Stats) -> TaskReport:
+    """What a task has counted that has left since. Else its last second would be missing: that of each run, too."""
+    return TaskReport(
+        task,
+        LEFT,
+        rows=stats.rows[task],
+        dead=stats.dead[task],
+        skipped=stats.skipped[task],
+        late=stats.late[task],
+    )
