@@ -310,6 +310,7 @@ def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_switch(app: App) -> None:
     auctions, least = 500, {1: 4, 2: 2}
     run, beside = (
@@ -410,11 +411,11 @@ def wait_for_move(app: App, layout: int, there: Callable[[Move], object]) -> Non
 
 @contextmanager
 def feeding(app: App, auctions: int) -> Iterator[None]:
-    """Records come all the while."""
+    """Records come all the while, half as many a second as two slow shadows read: each second of a slow start adds work."""
     stop = threading.Event()
 
     def feed() -> None:
-        while not stop.wait(0.02):
+        while not stop.wait(0.1):
             app.feed(5, auctions)
 
     thread = threading.Thread(target=feed)
