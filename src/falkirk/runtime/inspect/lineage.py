@@ -101,13 +101,11 @@ class LineageReader:
                 f"topic {place.topic!r} has no partition {place.partition}", hint=f"it has 0 to {count - 1}"
             )
         if offset is None:
-            found = self._peek(place.topic).last(1, place.partition)
-        else:
-            found = self.messages(place, offset, offset + 1)
-        if found:
-            return found[0]
-        if offset is None:
+            if last_ones := self._peek(place.topic).last(1, place.partition):
+                return last_ones[0]
             raise ConfigError(f"there is no record in partition {place.partition} of topic {place.topic!r}")
+        if found := self.messages(place, offset, offset + 1):
+            return found[0]
         first, last = self.begin(place), self.topics.offsets([place], "latest")[place]
         raise ConfigError(
             f"there is no record {place.topic}:{place.partition}:{offset}",

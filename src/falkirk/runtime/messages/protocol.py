@@ -164,6 +164,11 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     left: list[TaskReport] = []
     """What tasks counted since the last report that it has no more: their `LEFT` reports."""
 
+    @property
+    def counted(self) -> list[TaskReport]:
+        """All that was counted since the last report, by task."""
+        return [*self.tasks, *self.left]
+
 
 def at_work(report: Report) -> bool:
     """Whether the group has given the worker tasks, or none, and all of them run.
@@ -217,7 +222,7 @@ def merged(reports: Sequence[Report]) -> Report:
     late: Counter[str] = Counter()
     calls: dict[str, dict[str, CallCounts]] = {}
     for report in reports:
-        for task in (*report.tasks, *report.left):
+        for task in report.counted:
             calls[task.task] = summed(calls.get(task.task, {}), task.calls)
             rows[task.task] += task.rows
             dead[task.task] += task.dead

@@ -152,7 +152,7 @@ class Board:
         worker.reports.append(report)
         while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
             worker.reports.popleft()
-        for task in (*report.tasks, *report.left):
+        for task in report.counted:
             stage = self._bound[task.task].stage.id
             self._dead[stage] += task.dead
             self._skipped[stage] += task.skipped

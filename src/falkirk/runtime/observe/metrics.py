@@ -94,7 +94,7 @@ class Metrics(Collector):
 
     def _reported(self, report: Report) -> None:
         self._commits[report.slot] += report.commits
-        for task in (*report.tasks, *report.left):
+        for task in report.counted:
             self._rows[task.task] += task.rows
             self._dead[task.task] += task.dead
             self._skipped[task.task] += task.skipped
