@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,10 @@ class OnSpark:
     folder: Path
     master: str
     workers: int = 2
+    session: str = "2s"
+    """How long a worker may be silent before its tasks are given to others. A busy machine may be so for longer than this:
+    where a test judges how workers leave, nobody else may take their tasks meanwhile."""
     sent: int = 0
-    more: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bids, self.copies, self.counts = (self.topic(n, PARTITIONS) for n in ("bids", "copies", "counts"))
@@ -81,7 +83,7 @@ class OnSpark:
         command = [sys.executable, "-m", "falkirk", "run", "app.py:flow", "--brokers", self.bids.brokers]
         command += ["--on", "spark", "--spark", self.master, "--workers", str(self.workers)]
         command += ["--state-dir", str(self.folder / "state"), "--checkpoints", (self.folder / "versions").as_uri()]
-        command += ["--session-timeout", "2s"]
+        command += ["--session-timeout", self.session]
         for setting in ("spark.executor.memory=512m", "spark.ui.enabled=false", executor_flags()):
             command += ["--spark-set", setting]
         command += more

@@ -44,7 +44,7 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
     until(lambda: not app.children(), "workers die with their driver")
 
     # Slots that are missing are asked for, and what needs none goes on.
-    app.workers = 3
+    app.workers, app.session = 3, "30s"
     app.feed(100)
     app.start()
     app.running(2)
@@ -59,7 +59,7 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
     found = app.status()
     assert found is not None
     assert (found.state, found.lag, found.workers) == ("stopped", 0, [])
-    assert app.handed_over()
+    assert app.handed_over(), app.said()
     until(lambda: not app.children(), "nothing is left")
 
     # A batch part, which is new, has the core that the worker leaves.
