@@ -203,6 +203,19 @@ def test_a_request_that_is_taken_and_never_answered_holds_nobody_up() -> None:
     assert world.ask("new").status is None
 
 
+def test_one_request_that_is_never_taken_holds_nobody_up_while_others_are_taken() -> None:
+    world = World()
+    lost = world.ask("lost")
+    world.now += 1
+    world.ask("next")
+    world.answers("next")
+    world.now += STUCK + 1
+    after = world.ask("after")
+    assert (lost.status, after.status) == (None, None)
+    world.now += STUCK + 0.1  # now nothing is taken any more
+    assert world.ask("new").status == 503
+
+
 def test_there_are_limits_to_what_waits() -> None:
     world = World(most=2)
     first = world.ask("a")
@@ -286,6 +299,28 @@ def test_rows_that_are_reduced_count_as_requests_in_flight_until_they_are_answer
     world.desk.nothing_left("a", DIGEST, world.date)
     world.now += STUCK + 1  # it has never waited for the app
     assert world.ask("b").status is None
+
+
+def test_a_request_of_which_nothing_is_left_does_not_show_that_the_app_takes_any() -> None:
+    world = World(reduces=True)
+    world.ask("a")
+    world.now += STUCK
+    world.ask("b")
+    world.desk.nothing_left("b", DIGEST, world.date)
+    world.now += 1
+    assert world.ask("c").status == 503
+
+
+def test_a_body_that_does_not_fit_is_no_reason_to_refuse_another_one_with_its_key() -> None:
+    misfit = refused(400, "the body does not fit")
+    world = World()
+    first, same, other = world.ask("k"), world.ask("k"), world.ask("k", OTHER)
+    world.desk.failed("k", misfit)
+    assert (first.told, same.told) == ([misfit], [misfit])
+    assert (other.status, other.told[0].again) == (503, 1)
+    assert not world.desk.flying
+    assert world.ask("k", OTHER).status is None
+    assert [json.loads(record.value)["usd"] for record in world.appended] == [1, 2]
 
 
 @pytest.mark.parametrize("body", [b"[", b'[{"usd":1}', b"[1,]", b"[\xff]", b"[" * 5000])

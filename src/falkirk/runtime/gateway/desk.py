@@ -19,6 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol
 
 import msgspec
@@ -30,10 +31,12 @@ from falkirk.runtime.gateway.table import Heard
 from falkirk.stream.definition.requests import DIGEST, MARGIN, REQUEST
 
 STUCK = 5.0
-"""Seconds without a receipt for the oldest request, after which the app is not asked for more."""
+"""Seconds after which the app is not asked for more, if it has taken neither a request nor any that came after it."""
 
 MOST_BYTES = 64 << 20
 """Of requests in flight."""
+
+NOT_TAKEN = refused(503, "another request had this Idempotency-Key at the same moment, and was refused", again=1)
 
 Tell = Callable[[Reply], None]
 
@@ -70,9 +73,10 @@ class Waiter:
 class InFlight:
     """A key that is waited for."""
 
-    since: float
+    digest: str
+    """Of the body with which it began."""
     size: int
-    """Bytes of the body."""
+    """Bytes of that body."""
     answer: Answer = Answer(0)
     waiters: list[Waiter] = field(default_factory=list)
 
@@ -95,7 +99,8 @@ class Desk:
     """Whether a request has rows, which are reduced before they are appended."""
     flying: dict[str, InFlight] = field(default_factory=dict)
     _untaken: dict[str, float] = field(default_factory=dict)
-    """Keys without a receipt, and since when they are in flight: the oldest first."""
+    """Keys without a receipt, and since when they are in flight: the oldest first. Without those that were overtaken by one
+    that the app has taken: they wait for a slower task, or will never be taken."""
     _size: int = 0
 
     def arrives(self, asked: Asked, tell: Tell, now: float, date: int) -> Callable[[], None] | None:
@@ -110,20 +115,20 @@ class Desk:
                 tell(reply)
                 return None
             # The flow has taken it, and its rows are still to come.
-            return self._wait(key, self._fly(key, now, 0, known), Waiter(digest, tell))
+            return self._wait(key, self._fly(key, now, digest, 0, known), Waiter(digest, tell))
         made = self._refusal(len(asked.body), now) or self._made(asked, key, digest)
         if isinstance(made, Reply):
             tell(made)
             return None
-        leave = self._wait(key, self._fly(key, now, len(asked.body), Answer(0)), Waiter(digest, tell))
+        leave = self._wait(key, self._fly(key, now, digest, len(asked.body), Answer(0)), Waiter(digest, tell))
         self.append(made)
         return leave
 
     def heard(self, records: list[Heard]) -> None:
         """These records of the topic of answers are in the table now."""
         for one in records:
-            if one.digest is not None:
-                self._untaken.pop(one.key, None)
+            if one.digest is not None and (since := self._untaken.pop(one.key, None)) is not None:
+                self._overtaken(since)
             if (flying := self.flying.get(one.key)) is None:
                 continue
             flying.answer = flying.answer.with_record(one.digest, one.rows, one.at, self.keep)
@@ -132,17 +137,25 @@ class Desk:
     def nothing_left(self, key: str, digest: str, date: int) -> None:
         """No row of this request is left, and nothing is appended. Any gateway finds the same whenever it gets this body,
         so that the flow never sees the request."""
+        self._untaken.pop(key, None)  # the app has not taken it
         self.heard([Heard(key, digest, b"[]", date)])
 
     def failed(self, key: str, reply: Reply) -> None:
-        """A request was not appended, or it is not known whether it was."""
+        """A request was not appended, or it is not known whether it was. A reply that is final is about its body: who waits
+        here with another one may ask again."""
         if (flying := self.flying.get(key)) is not None:
-            self._tell(key, flying, lambda _: reply)
+            for_all = bool(reply.again)
+            self._tell(key, flying, lambda who: reply if for_all or who.digest == flying.digest else NOT_TAKEN)
 
     def stuck(self, now: float) -> bool:
         """Whether the app takes nothing, although no report says why."""
         oldest = next(iter(self._untaken.values()), now)
         return now - oldest > STUCK
+
+    def _overtaken(self, since: float) -> None:
+        """A request has been taken that came then."""
+        for key in [key for key, _ in takewhile(lambda one: one[1] <= since, self._untaken.items())]:
+            del self._untaken[key]
 
     def _made(self, asked: Asked, key: str, digest: str) -> ToAppend | Reply:
         if self.reduces:
@@ -161,8 +174,8 @@ class Desk:
             return refused(503, "too many requests are waiting", again=1)
         return None
 
-    def _fly(self, key: str, now: float, size: int, answer: Answer) -> InFlight:
-        self.flying[key] = flying = InFlight(now, size, answer)
+    def _fly(self, key: str, now: float, digest: str, size: int, answer: Answer) -> InFlight:
+        self.flying[key] = flying = InFlight(digest, size, answer)
         self._size += size
         if answer.digest is None:
             self._untaken[key] = now
