@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from falkirk.errors import DiskError
 from falkirk.runtime.gateway.answers import Answer
 from falkirk.runtime.gateway.table import Heard, Table
 
@@ -70,6 +73,48 @@ def test_how_records_are_cut_into_batches_does_not_matter(tmp_path: Path) -> Non
         folded[one.key] = folded.get(one.key, Answer(one.at)).with_record(one.digest, one.rows, one.at, KEEP)
     assert found[0] == found[1] == found[2] == [folded[f"k{n}"] for n in range(40)]
     assert len({answer.at for answer in found[0] if answer is not None}) > 10  # keys have been used again
+
+
+def test_rows_that_come_when_their_key_is_free_again_are_still_those_of_its_receipt(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t.db", "topic", KEEP)
+    taken, late = Heard("k", "d", None, 5), Heard("k", None, b"[1]", 5 + 2 * KEEP)
+    table.add([taken, late], {0: 2})
+    assert table.get("k") == Answer(5, "d", b"[1]")
+    assert Answer(5, "d").with_record(None, b"[1]", late.at, KEEP) == Answer(5, "d", b"[1]")
+    again = [Heard("k", "other", None, late.at + 1), Heard("k", None, b"[2]", late.at + 2)]
+    table.add(again, {0: 4})
+    assert table.get("k") == Answer(late.at + 1, "other", b"[2]")
+
+
+def test_a_table_of_keys_that_count_for_another_time_is_made_again(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t.db", "topic", KEEP)
+    table.add([Heard("k", "d", b"[1]", 5)], {0: 1})
+    table.close()
+    table = Table(tmp_path / "t.db", "topic", 2 * KEEP)  # answers that it has deleted count again
+    assert (table.positions(), table.get("k")) == ({}, None)
+
+
+def test_a_table_that_cannot_be_opened_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "t.db").mkdir()
+    with pytest.raises(DiskError, match="the answers cannot be kept"):
+        Table(tmp_path / "t.db", "topic", KEEP)
+
+
+def test_a_table_that_is_damaged_while_it_is_used_is_made_again_at_the_next_start(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t.db", "topic", KEEP)
+    table.add([Heard(f"k{n}", "d", b"x" * 500, 5) for n in range(2000)], {0: 1})
+    table.close()
+    file = tmp_path / "t.db"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:20_000] + b"\xff" * (len(whole) - 20_000))
+    table = Table(file, "topic", KEEP)
+    with pytest.raises(DiskError, match="start it again"):
+        for n in range(2000):
+            table.get(f"k{n}")
+    table.close()
+    table = Table(file, "topic", KEEP)
+    assert (table.positions(), table.get("k7")) == ({}, None)
+    table.add([Heard("k7", "d", b"[1]", 5)], {0: 1})
 
 
 def test_expired_answers_go_and_no_others(tmp_path: Path) -> None:

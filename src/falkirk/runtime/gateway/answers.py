@@ -39,8 +39,10 @@ class Answer(NamedTuple):
 
     def with_record(self, digest: str | None, rows: bytes | None, at: int, keep: int) -> Answer:
         """With another record under the same key. The first digest and the first rows count, unless the key has been free
-        again in between, for it is `keep` milliseconds later."""
-        if (self.digest is None and self.rows is None) or at - self.at > keep:
+        again in between, for it is `keep` milliseconds later. Rows without a digest that come so late are still those of the
+        request that waits for them: another one would have begun with its digest."""
+        awaited = digest is None and self.digest is not None and self.rows is None
+        if (self.digest is None and self.rows is None) or (at - self.at > keep and not awaited):
             return Answer(at, digest, rows)
         return Answer(self.at, digest if self.digest is None else self.digest, rows if self.rows is None else self.rows)
 
