@@ -109,8 +109,7 @@ def test_a_table_that_is_damaged_while_it_is_used_is_made_again_at_the_next_star
     file.write_bytes(whole[:20_000] + b"\xff" * (len(whole) - 20_000))
     table = Table(file, "topic", KEEP)
     with pytest.raises(DiskError, match="start it again"):
-        for n in range(2000):
-            table.get(f"k{n}")
+        list(map(table.get, (f"k{n}" for n in range(2000))))
     table.close()
     table = Table(file, "topic", KEEP)
     assert (table.positions(), table.get("k7")) == ({}, None)

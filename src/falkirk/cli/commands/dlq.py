@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -24,6 +23,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.dead_letters import Count, DeadLetters, FoundLetter, Kind, Replay, ReplayPlan, counted
 from falkirk.runtime.inspect.letters import Choice, Marks
 from falkirk.stream.access.endpoints import plain
+from falkirk.stream.access.objects import in_words
 from falkirk.stream.flow.load import load_flow
 
 Command = Callable[..., Any]
@@ -82,7 +82,9 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
         for kind, count in counts.items():
             told = {"letters": count.letters, "replayed": count.replayed, "failed_again": count.failed_again}
             click.echo(
-                msgspec.json.encode({**kind._asdict(), **told, "first": _time(count.first), "last": _time(count.last)})
+                msgspec.json.encode(
+                    {**kind._asdict(), **told, "first": in_words(count.first), "last": in_words(count.last)}
+                )
             )
         return
     for kind, count in counts.items():
@@ -225,7 +227,7 @@ def _kind(kind: Kind, count: Count) -> Text:
     shown = Text.assemble(
         (wording.counted(count.letters, "letter"), "bold"), ("  stage ", "dim"), kind.stage, f"  {kind.operator}",
         ("  topic ", "dim"), kind.topic or "–", "\n  ", (kind.reason, "red"),
-        ("\n  from ", "dim"), _time(count.first), (" to ", "dim"), _time(count.last),
+        ("\n  from ", "dim"), in_words(count.first), (" to ", "dim"), in_words(count.last),
     )  # fmt: skip
     if count.replayed:
         shown.append(f"\n  {count.replayed:,} replayed, {count.failed_again:,} failed again")
@@ -237,8 +239,9 @@ def _object(found: FoundLetter, marks: Marks) -> dict[str, Any]:
     moved = None if letter.address is None else marks.moves.get(letter.address)
     return {
         "stage": letter.stage, "operator": letter.operator, "reason": letter.reason, "source": letter.source,
-        "topic": letter.topic, "partition": letter.partition, "offset": letter.offset, "timestamp": _time(letter.timestamp),
-        "key": plain(letter.key), "payload": plain(letter.payload), "row": letter.row,
+        "topic": letter.topic, "partition": letter.partition, "offset": letter.offset,
+        "timestamp": in_words(letter.timestamp), "key": plain(letter.key), "payload": plain(letter.payload),
+        "row": letter.row,
         "replayed": None if moved is None else moved.now._asdict(), "attempt": marks.attempt(letter),
         "letter": found.place._asdict(),
     }  # fmt: skip
@@ -293,11 +296,3 @@ def _bytes(data: bytes | None) -> str:
     except UnicodeDecodeError:
         return f"hex {data.hex(' ')}"
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def _time(millis: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(millis / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(millis)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

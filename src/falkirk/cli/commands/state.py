@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from falkirk.runtime.inspect.state import States, TaskState, first_rows, key_of
 from falkirk.runtime.observe.console import table as columns_of
 from falkirk.state.cells import as_decimal
 from falkirk.stream.access.endpoints import plain
-from falkirk.stream.access.objects import as_text
+from falkirk.stream.access.objects import as_text, in_words
 from falkirk.stream.access.stored_state import Table
 from falkirk.stream.flow.load import load_flow
 
@@ -152,8 +151,7 @@ class Show:
             for row in rows.iter_rows(named=True):
                 click.echo(msgspec.json.encode(self._object(state, row)))
             return
-        at = datetime.fromtimestamp(state.at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._screen.print(f"[bold]{state.task}[/]  [dim]as of step[/] {state.step:,}  [dim]{at}[/]")
+        self._screen.print(f"[bold]{state.task}[/]  [dim]as of step[/] {state.step:,}  [dim]{in_words(state.at)}[/]")
         if rows.height:
             shown = columns_of(*rows.columns)
             for values in rows.iter_rows():

@@ -162,14 +162,12 @@ def _problem(problem: ProblemStatus) -> str:
     error = FalkirkError(problem.what, where=problem.where, hint=problem.hint)
     if problem.at is None:
         return f"it cannot run: {error}"
-    at = datetime.fromtimestamp(problem.at / 1000, UTC)
-    return f"a run ended at {at:%Y-%m-%d %H:%M:%S} UTC by {problem.by}, exit code {problem.exit_code}: {error}"
+    return f"a run ended at {_moment(problem.at)} by {problem.by}, exit code {problem.exit_code}: {error}"
 
 
 def _stopped(app: str, part: PartStatus) -> list[Text]:
     """Why a part has stopped, and how to let it go on."""
-    at = datetime.fromtimestamp(part.at / 1000, UTC)
-    since = f"at {at:%Y-%m-%d %H:%M:%S} UTC by {part.by.removeprefix(f'{app}.')}"
+    since = f"at {_moment(part.at)} by {part.by.removeprefix(f'{app}.')}"
     error = FalkirkError(part.what, where=part.where, hint=part.hint)
     return [
         Text(f"part {part.part} was stopped {since}: {error}", "red"),
@@ -182,10 +180,12 @@ def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:
 
     >>> task = TaskStatus("bids/1", None, None, "running", 1, 0.0, None, None, 0, [])
     >>> at = [WatermarkStatus("bids", 1_767_225_600_000, "bids[1]"), WatermarkStatus("asks", None, "asks[0]")]
+    >>> at += [WatermarkStatus("logs", -62_135_596_860_000, "logs[2]")]  # a minute before Go's zero time
     >>> for words in _watermarks([msgspec.structs.replace(task, watermarks=at)], 1_767_225_607.0):
     ...     print(words)
     watermark of bids: 2026-01-01 00:00:00 UTC, 7.0 s ago, held back by bids[1]
     watermark of asks: none yet, for want of rows in asks[0]
+    watermark of logs: -62135596860000 ms since 1970, 17750784.0 h ago, held back by logs[2]
     """
     least: dict[str, WatermarkStatus] = {}
     for mark in (mark for task in tasks for mark in task.watermarks):
@@ -199,10 +199,9 @@ def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:
             words.append(f"watermark of {mark.source}: none yet, {why}")
             continue
         why = f"held back by {mark.held_by}" if mark.held_by else "all partitions are idle"
-        at = datetime.fromtimestamp(mark.at / 1000, UTC)
         ago = now - mark.at / 1000
         age = f"{_seconds(ago)} ago" if ago >= 0 else f"{_seconds(-ago)} ahead"
-        words.append(f"watermark of {mark.source}: {at:%Y-%m-%d %H:%M:%S} UTC, {age}, {why}")
+        words.append(f"watermark of {mark.source}: {_moment(mark.at)}, {age}, {why}")
     return words
 
 
@@ -288,6 +287,18 @@ def _off(millis: int | None) -> str:
         return "–"
     sign = "+" if millis > 0 else "-" if millis < 0 else "±"
     return sign + _seconds(abs(millis) / 1000)
+
+
+def _moment(millis: int) -> str:
+    """A time for people; one that is in no calendar stays a number.
+
+    >>> _moment(1_767_225_600_000), _moment(1 << 60)
+    ('2026-01-01 00:00:00 UTC', '1152921504606846976 ms since 1970')
+    """
+    try:
+        return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{millis} ms since 1970"
 
 
 def _seconds(value: float | None) -> str:

@@ -53,9 +53,14 @@ def as_text(value: Any) -> str:
 
 
 def in_words(millis: int) -> str:
-    """A time in milliseconds since 1970.
+    """A time in milliseconds since 1970. One that is in no calendar, such as microseconds that were taken for milliseconds,
+    stays a number.
 
-    >>> in_words(1500)
-    '1970-01-01T00:00:01.500Z'
+    >>> in_words(1500), in_words(1_767_225_600_000_000)
+    ('1970-01-01T00:00:01.500Z', '1767225600000000')
     """
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        at = datetime.fromtimestamp(millis / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
