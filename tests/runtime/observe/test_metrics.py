@@ -125,6 +125,21 @@ def test_what_a_task_counted_before_it_left_counts_too(metrics: Metrics, board: 
 
 
 @pytest.mark.usefixtures("at_work")
+def test_a_task_that_a_stopped_worker_has_lost_is_measured_once_as_its_new_worker_reports_it(
+    metrics: Metrics, tell: Tell, time: Time
+) -> None:
+    time.now += 30  # worker 0 was stopped, and reports nothing any more
+    tell(report(1, replace(running(0, 100, 100), step=77), running(1, 100, 100)))
+    series = [(s.name, *s.labels.values()) for m in metrics.collect() for s in m.samples]
+    assert len(series) == len(set(series))
+    found = samples(metrics)
+    assert (found["falkirk_step stats stats/0"], found["falkirk_lag_records stats stats/0"]) == (77, 0)
+    time.now += 1
+    tell(report(0, running(0, 95, 100)))  # it has the task again
+    assert samples(metrics)["falkirk_lag_records stats stats/0"] == 5
+
+
+@pytest.mark.usefixtures("at_work")
 def test_a_take_over_is_compared_with_what_was_predicted_and_absent_if_it_was_not_measured(
     metrics: Metrics, tell: Tell
 ) -> None:

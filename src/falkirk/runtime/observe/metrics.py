@@ -209,7 +209,7 @@ class Metrics(Collector):
             "Watermark of a source with late=, in event time since 1970. Absent while no time is complete.",
             labels=SOURCES,
         )
-        for task in [t for worker in self._board.workers.values() for t in worker.tasks]:
+        for task in self._tasks():
             labels, runs = _task(task.task), task.phase == RUNNING
             running.add_metric(labels, int(runs))
             if runs:
@@ -231,6 +231,11 @@ class Metrics(Collector):
             read, dead, skipped, late, running, behind, step, versions, age, low, took, expected, watermark,
             *self._of_calls(),
         ]  # fmt: skip
+
+    def _tasks(self) -> Iterable[TaskReport]:
+        """Each once, as the worker reports it that was heard last: one that was stopped may have lost it to another one."""
+        workers = sorted(self._board.workers.values(), key=lambda worker: self._heard.get(worker.slot, 0.0))
+        return {task.task: task for worker in workers for task in worker.tasks}.values()
 
     def _of_calls(self) -> Iterable[Metric]:
         calls = SummaryMetricFamily(
