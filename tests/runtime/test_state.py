@@ -109,6 +109,8 @@ def test_a_key_that_is_none_of_the_state_s_is_said(kept: tuple[Table, TaskState,
         (pl.Datetime("us", "UTC"), "2026-11-21 10:30:00", datetime(2026, 11, 21, 10, 30, tzinfo=UTC)),
         (pl.UInt8(), "255", 255),
         (pl.Binary(), "ab", b"ab"),
+        (pl.Binary(), '{"base64":"/wA="}', b"\xff\0"),
+        (pl.Binary(), '{"base64":"?"}', b'{"base64":"?"}'),
         (pl.String(), None, None),
     ],
 )

@@ -32,7 +32,8 @@ def served(flow: fk.Flow, folder: Path, **options: Any) -> None:
     [
         ({"listen": "0.0.0.0:8080"}, "without a token, anybody who reaches"),
         ({"listen": "here"}, "'here' is not a valid address"),
-        ({"token_file": "missing"}, "the token cannot be read"),
+        ({"token_file": "missing"}, "the token cannot be read: .*\n  where: --listen-token-file missing"),
+        ({"token_file": "/dev/null"}, "the token is not valid.*\n  where: --listen-token-file"),
         ({"key": "key.pem"}, "there is a key, but no certificate"),
         ({"certificate": "missing.pem"}, "the certificate cannot be used"),
         ({"listen": "203.0.113.1:1", "public": True}, "cannot listen at 203.0.113.1:1"),

@@ -204,7 +204,7 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, token_file: 
         with pytest.raises(ConfigError, match="the token is not valid"):
             check_query("0.0.0.0:0", str(tmp_path / "bad"))
     check_query("0.0.0.0:9200", token_file)
-    assert read_token(token_file) == TOKEN.encode()
+    assert read_token(token_file, "--query-token-file") == TOKEN.encode()
     everywhere = Endpoint("0.0.0.0:0", token_file, 0, "w0")
     assert everywhere.url.startswith(f"http://{host_name()}:")
     everywhere.close()

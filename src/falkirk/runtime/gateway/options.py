@@ -44,7 +44,7 @@ def check_options(options: GatewayOptions) -> bytes:
         raise ConfigError("there is a key, but no certificate", where="--listen-key", hint="give --listen-cert too")
     check_server(options.tls)
     if options.token_file:
-        return read_token(options.token_file)
+        return read_token(options.token_file, "--listen-token-file")
     if not is_loopback(host) and not options.public:
         raise ConfigError(
             f"without a token, anybody who reaches {host} could send requests, and read sinks", where="--listen",

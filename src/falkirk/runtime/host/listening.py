@@ -15,10 +15,11 @@ SHORTEST = 16
 def parse_address(text: str, where: str) -> tuple[str, int]:
     """Host and port. `where`: the option that gives them. Raises ConfigError.
 
-    >>> parse_address("8080", "--http"), parse_address("0.0.0.0:9100", "--http")
-    (('127.0.0.1', 8080), ('0.0.0.0', 9100))
+    >>> parse_address("8080", "--http"), parse_address("0.0.0.0:9100", "--http"), parse_address("[::1]:8080", "--listen")
+    (('127.0.0.1', 8080), ('0.0.0.0', 9100), ('::1', 8080))
     """
     host, _, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{text!r} is not a valid address", where=where, hint="give HOST:PORT, or a PORT of loopback")
     return host or LOOPBACK, int(port)
@@ -46,7 +47,7 @@ def check_query(address: str, token_file: str) -> None:
         return
     host, _ = parse_address(address, "--query")
     if token_file:
-        read_token(token_file)
+        read_token(token_file, "--query-token-file")
     elif not is_loopback(host):
         raise ConfigError(
             f"without a token, anybody who reaches {host} could read the app's state",
@@ -55,16 +56,16 @@ def check_query(address: str, token_file: str) -> None:
         )
 
 
-def read_token(path: str) -> bytes:
-    """The token in a file, without white space around it. Raises ConfigError."""
+def read_token(path: str, where: str) -> bytes:
+    """The token in a file, without white space around it. `where`: the option that names it. Raises ConfigError."""
     try:
         token = Path(path).read_bytes().strip()
     except OSError as error:
-        raise ConfigError(f"the token cannot be read: {error.strerror}", where=f"--query-token-file {path}") from error
+        raise ConfigError(f"the token cannot be read: {error.strerror}", where=f"{where} {path}") from error
     if len(token) < SHORTEST or not token.isascii() or any(byte <= 32 or byte == 127 for byte in token):
         raise ConfigError(
             f"the token is not valid: it needs at least {SHORTEST} visible ASCII characters",
-            where=f"--query-token-file {path}",
+            where=f"{where} {path}",
             hint=f"for example: openssl rand -hex 32 > {path}",
         )
     return token

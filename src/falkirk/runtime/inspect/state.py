@@ -12,7 +12,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
+from typing import Literal
 
+import msgspec
 import polars as pl
 from polars.exceptions import PolarsError
 
@@ -211,10 +213,24 @@ def _series(name: str, dtype: pl.DataType, text: str | None) -> pl.Series:
         if text not in ("true", "false"):
             raise ValueError(text)
         return pl.Series(name, [text == "true"], dtype)
+    if dtype == pl.Binary and text is not None:
+        return pl.Series(name, [_bytes(text)], dtype)
     given = pl.Series(name, [text], pl.String)
     if isinstance(dtype, pl.Datetime):
         return given.str.to_datetime(time_unit=dtype.time_unit, time_zone=dtype.time_zone)
     return given.str.to_date() if dtype == pl.Date else given.cast(dtype)
+
+
+def _bytes(text: str) -> bytes:
+    """As text, or as `plain` shows bytes that are no text."""
+    try:
+        return _decode_bytes(text)["base64"]
+    except (msgspec.DecodeError, KeyError):
+        return text.encode()
+
+
+# Made at import: two threads that decode a type for the first time can crash.
+_decode_bytes = msgspec.json.Decoder(dict[Literal["base64"], bytes]).decode
 
 
 def first_rows(state: TaskState, count: int) -> pl.DataFrame:

@@ -58,7 +58,7 @@ class Endpoint:
         """`address`: HOST:PORT. Worker `slot` takes PORT + slot; port 0 is a free one. Raises ConfigError."""
         host, port = parse_address(address, "--query")
         self.worker = worker
-        self._token = read_token(token_file) if token_file else b""
+        self._token = read_token(token_file, "--query-token-file") if token_file else b""
         if not self._token and not is_loopback(host):
             raise ConfigError("an address that others reach needs a token", where="--query", hint="--query-token-file")
         self._router: Router | None = None
