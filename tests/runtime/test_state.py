@@ -119,6 +119,21 @@ def test_keys_are_given_as_text(kind: pl.DataType, text: str | None, value: obje
     assert key_of(table, [text]).rows() == [(value,)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pl.Datetime("us"), "2026-11-21T10:30:00Z"),  # another moment, or another spelling, than that of the key
+        (pl.Datetime("us"), "2026-11-21 10:30:00+02:00"),
+        (pl.Datetime("ms"), "2026-11-21 10:30:00.123456"),
+        (pl.Datetime("ms", "UTC"), "2026-11-21 10:30:00.123456Z"),
+    ],
+)
+def test_a_time_that_the_key_cannot_have_is_not_taken_for_another_one(kind: pl.DataType, text: str) -> None:
+    table = Table("app", "s", "", "", 1, pl.Schema({"k": kind}), pl.Schema({}), parts=False)
+    with pytest.raises(ConfigError, match="is not a valid Datetime"):
+        key_of(table, [text])
+
+
 def test_a_boolean_is_true_or_false() -> None:
     table = Table("app", "s", "", "", 1, pl.Schema({"k": pl.Boolean()}), pl.Schema({}), parts=False)
     with pytest.raises(ConfigError, match="'1' is not a valid Boolean"):

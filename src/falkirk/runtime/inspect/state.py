@@ -217,8 +217,18 @@ def _series(name: str, dtype: pl.DataType, text: str | None) -> pl.Series:
         return pl.Series(name, [_bytes(text)], dtype)
     given = pl.Series(name, [text], pl.String)
     if isinstance(dtype, pl.Datetime):
-        return given.str.to_datetime(time_unit=dtype.time_unit, time_zone=dtype.time_zone)
+        return _time(given, dtype)
     return given.str.to_date() if dtype == pl.Date else given.cast(dtype)
+
+
+def _time(given: pl.Series, dtype: pl.Datetime) -> pl.Series:
+    """Raises ValueError if a key of this type cannot have this time: it would be looked for as another one."""
+    unit: Literal["ns", "us"] = "ns" if dtype.time_unit == "ns" else "us"
+    fine = given.str.to_datetime(time_unit=unit, time_zone=dtype.time_zone)
+    found = fine.dt.cast_time_unit(dtype.time_unit)
+    if found.dtype != dtype or (found.dt.cast_time_unit(unit) != fine).any():
+        raise ValueError(given)
+    return found
 
 
 def _bytes(text: str) -> bytes:
