@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -84,7 +85,7 @@ class Appender:
         self._flush()
         self._closed.set()
         self._thread.join(5)
-        self._producer.flush(5)
+        _flush(self._producer, 5)
 
     def _flush(self) -> None:
         batch, self._waiting = self._waiting, []
@@ -124,8 +125,21 @@ class Appender:
     def _poll(self) -> None:
         while not self._closed.is_set():
             producer = self._producer
-            producer.poll(0.1)
-            if self._contact.lost(producer, self._topic):
+            try:
+                producer.poll(0.1)
+                over = self._contact.lost(producer, self._topic)
+            except KafkaException as error:
+                # It takes nothing any more: the broker has lost records that it had acknowledged, for example.
+                logger.warning(
+                    "requests to topic %s are appended by a new producer: %s", self._topic, error.args[0].str()
+                )
+                over = True
+            if over:
                 # What the old one still holds fails by its time-out: it goes on until then.
-                threading.Thread(target=producer.flush, args=(self._patience + 1,)).start()
+                threading.Thread(target=_flush, args=(producer, self._patience + 1)).start()
                 self._producer = client(Producer, self._settings)
+
+
+def _flush(producer: Producer, seconds: float) -> None:
+    with suppress(KafkaException):  # it may be broken for good
+        producer.flush(seconds)
