@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import click
@@ -13,6 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
+from falkirk.runtime.messages.requests import RequestListener
+from falkirk.stream.definition.names import control_topic
 from falkirk.wording import counted
 
 LOOK = 0.5
@@ -36,7 +40,8 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
     falkirk epoch shop baselines --brokers broker-1:9092 --abandon
 
     An abandoned epoch publishes nothing more. What it has published stays until the next epoch replaces it.
-    The exit code is 0 if the epoch is complete (with --abandon: abandoned), 1 if it ended in another way.
+    The exit code is 0 if the epoch is complete (with --abandon: abandoned), 1 if it ended in another way. If the part has
+    stopped by itself, it is that of the part's error; the request stands until the part is resumed.
     """
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
@@ -51,13 +56,14 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
             )
         if detach:
             return
-        wanted = before.epoch if abandon else _following(before)
-        found = _follow(part, -1 if wanted is None else wanted)
+        wanted = before.epoch if abandon and before.epoch is not None else _following(before)
+        with closing(RequestListener(settings.cluster(), control_topic(settings.prefix, app))) as requests:
+            found = _follow(part, wanted, before, lambda: _check_runs(app, stage, requests))
     done = "abandoned" if abandon else "complete"
     what = f"{app}: epoch {found.epoch} of {stage} is {found.state}"
     click.echo(
         f"{what}, {counted(found.rows, 'record')} of {counted(found.records, 'input record')}"
-        + (f": {reason(part.epochs)}" if abandon else "")
+        + (f": {why}" if abandon and (why := reason(part.epochs)) else "")
     )
     sys.exit(0 if found.state == done else 1)
 
@@ -67,8 +73,19 @@ def _following(before: EpochStatus) -> int:
     return 0 if before.epoch is None else before.epoch + 1
 
 
-def _follow(part: BatchPart, epoch: int) -> EpochStatus:
-    """Until that epoch, or a later one, has ended."""
+def _check_runs(app: str, stage: str, requests: RequestListener) -> None:
+    """Raises the error of a part that has stopped by itself: nobody drives it."""
+    heard = requests.heard()
+    if heard is None or (stopped := heard.stopped().get(stage)) is None:
+        return
+    error = stopped.error
+    error.what = f"part {stage} has stopped, and its epoch waits: {error.what}"
+    error.hint = "; ".join(filter(None, (error.hint, f"and then: falkirk resume {app} --part {stage}")))
+    raise error
+
+
+def _follow(part: BatchPart, epoch: int, before: EpochStatus, check: Callable[[], None]) -> EpochStatus:
+    """Until that epoch has ended. Raises what `check` does."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -78,12 +95,14 @@ def _follow(part: BatchPart, epoch: int) -> EpochStatus:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("waiting for the driver", total=None)
+        now = before
         while True:
-            now = part.look()
+            now = part.look_at(epoch, now)
             if now.epoch is not None and now.epoch >= epoch:
                 if now.state != "open":
                     return now
                 bar.update(shown, description=f"epoch {now.epoch}", completed=now.published, total=now.partitions)
+            check()
             time.sleep(LOOK)
 
 

@@ -92,6 +92,19 @@ class BatchPart:
             complete_s_ago=None if newest is None else max(0.0, (WallClock().now() - newest.clock) / 1000),
         )
 
+    def look_at(self, epoch: int, before: EpochStatus) -> EpochStatus:
+        """As `look`; once a later epoch is open, how that one has ended. `before`: an earlier look."""
+        now = self.look()
+        if now.epoch is None or now.epoch <= epoch:
+            return now
+        # After it, another that was asked for may be opened at once.
+        seen = before if before.epoch == epoch else msgspec.structs.replace(now, epoch=epoch, records=0, rows=0)
+        done = next((c for c in self.epochs.kept if c.opened.epoch == epoch), None)
+        if done is None:
+            return msgspec.structs.replace(seen, state="abandoned")
+        records = sum(r.end - r.start for r in done.opened.division)
+        return msgspec.structs.replace(seen, state="complete", records=records, rows=done.completed.rows)
+
     def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:
         """Ask for an epoch, or that the open one be abandoned. Raises ConfigError if none is open."""
         now = self.look()
