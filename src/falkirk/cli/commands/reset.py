@@ -13,6 +13,9 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.layout.deleting import app_resources, check_stopped
 from falkirk.runtime.layout.resetting import own_topics, parse_to, starts_at
 from falkirk.runtime.layout.resetting import reset as reset_app
+from falkirk.runtime.messages.parts import resume_part
+from falkirk.runtime.messages.requests import current_requests
+from falkirk.stream.definition.names import control_topic
 
 
 @click.command()
@@ -60,4 +63,8 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
         click.echo(f"and this keeps what it holds: {', '.join(sorted(found.published))}")
     confirm(app, "reset", yes=yes)
     reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
+    cluster, control = settings.cluster(), control_topic(settings.prefix, app)
+    for part in current_requests(cluster, control).stopped().keys() - set(found.known.last.batches):
+        resume_part(cluster, control, part)  # it starts from scratch, and not at what it failed at
+        click.echo(f"part {part}, which had stopped, is resumed", err=True)
     click.echo(f"{app}: reset; falkirk run starts it from scratch")

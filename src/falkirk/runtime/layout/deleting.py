@@ -29,7 +29,7 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce, hold_app, person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import known_app, no_such_app
-from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecord
+from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecord, read_app_record
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, drivers, own_topics, replays_topic, steps_topic
@@ -133,15 +133,25 @@ def ending(what: Literal["delete", "reset"], found: AppResources, settings: Sett
         steps = steps_topic(settings.prefix, found.app)
         partitions = found.topics[steps].partitions if steps in found.topics else 0
         with closing(ControlTopic(settings.cluster(), control)) as log:
-            begun = found.known.ending is not None
+            begun = read_app_record(log).ending is not None
             announce(log, what)
             try:
+                check_unchanged(found, read_app_record(log))
                 shut_out(found.app, found.groups, partitions, settings, topics)
             except BaseException:
                 if not begun:  # nothing is deleted yet: the app is unchanged
                     log.append(LAYOUT, ENDING, None)
                 raise
         yield
+
+
+def check_unchanged(found: AppResources, now: AppRecord) -> None:
+    """Nothing was recorded since the app was looked at: a person may take long to answer. Raises ConfigError."""
+    if (now.last, now.begins) != (found.known.last, found.known.begins):
+        raise ConfigError(
+            f"app {found.app!r} has changed since this command looked at it: it was run or reset meanwhile",
+            hint="nothing is deleted; give the command again",
+        )
 
 
 def announce(log: ControlTopic, what: Literal["delete", "reset"]) -> None:

@@ -44,7 +44,10 @@ def parse_to(text: str) -> To:
         return int(text)
     topic, colon, pairs = text.rpartition(":")
     if colon and re.fullmatch(r"\d+=\d+(,\d+=\d+)*", pairs):
-        return {topic: {int(p): int(o) for p, o in (pair.split("=") for pair in pairs.split(","))}}
+        chosen = [(int(p), int(o)) for p, o in (pair.split("=") for pair in pairs.split(","))]
+        if len(dict(chosen)) < len(chosen):
+            raise ConfigError(f"--to {text!r} names a partition twice", hint="give one offset for each")
+        return {topic: dict(chosen)}
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -75,9 +78,13 @@ def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[st
     places = [TopicPartition(name, p) for name in sources for p in range(found[name].partitions)]
     chosen = topics.offsets(places, whole[0] if whole else "earliest")
     first, end = topics.offsets(places, "earliest"), topics.offsets(places, "latest")
+    given = set[TopicPartition]()
     for topic, offsets in ((t, o) for at in to if isinstance(at, Mapping) for t, o in at.items()):
         for partition, offset in offsets.items():
             place = TopicPartition(topic, partition)
+            if place in given:
+                raise ConfigError(f"--to is given twice for {topic}[{partition}]", hint="give one offset for each")
+            given.add(place)
             if place not in chosen:
                 raise ConfigError(
                     f"app {layout.app!r} reads no partition {partition} of a topic {topic!r}",
