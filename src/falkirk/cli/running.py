@@ -199,9 +199,12 @@ def _supervise(
             supervisor.kill()  # workers have nothing to do
             while not finished():
                 time.sleep(0.05)
-    if end is not None and following is not None and following.finished() and app.tasks:
+    if end is None or following is None or not (following.finished() and companions.driven):
+        return
+    if app.tasks:
         publish_rest(app, settings.cluster(), settings.databases)
-        _check_parts(app, settings)
+    _check_parts(app, settings)
+    if app.tasks:
         _say_end(app, target, settings, end.progress()[1], watch.board)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.cli.setting import DURATION
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime.inspect.drained import not_drained
 from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages import request_progress
 from falkirk.runtime.messages.request_progress import AppRequest, follow
@@ -47,12 +48,12 @@ def pause(app: str, timeout: timedelta, **options: Any) -> None:
     if (word := asked.paused()) is not None:
         _say(f"{app} is {paused_words(word)[0]}")
     else:
-        word = asked.ask("pause")
+        asked.ask("pause")
     if not asked.workers():
         click.echo(f"{app}: paused; it has no workers now. Workers that start will wait until falkirk resume {app}")
         return
     hint = f"the pause stays in force, and reaches them later; falkirk resume {app} ends it"
-    _wait_for_workers(app, lambda: asked.still(word), seconds, "be paused", hint)
+    _wait_for_workers(app, asked.pausing, seconds, "be paused", hint)
     click.echo(f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} resumes them")
 
 
@@ -74,7 +75,7 @@ def resume(app: str, part: str | None, timeout: timedelta, **options: Any) -> No
     The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time. If the part stops
     again meanwhile, its error is printed, and the exit code is that of the error.
     """
-    asked, seconds = _app(app, options), timeout.total_seconds()
+    asked, seconds = _app(app, options, streams=part is None), timeout.total_seconds()
     if part is not None:
         _resume_part(asked, part, seconds)
         return
@@ -88,7 +89,7 @@ def resume(app: str, part: str | None, timeout: timedelta, **options: Any) -> No
         click.echo(f"{app}: resumed; it has no workers now")
         return
     hint = f"they resume when the request reaches them; falkirk status {app} shows it"
-    _wait_for_workers(app, lambda: asked.still(None), seconds, "work again", hint)
+    _wait_for_workers(app, asked.resuming, seconds, "work again", hint)
     click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
 
 
@@ -100,6 +101,9 @@ def _resume_part(asked: AppRequest, part: str, seconds: float) -> None:
         click.echo(f"{app}: part {part} has not stopped")
         return
     asked.resume(part)
+    if part in asked.layout.batches:
+        click.echo(f"{app}: part {part} is resumed, for its driver")
+        return
     if not asked.workers():
         click.echo(f"{app}: part {part} is resumed; the app has no workers now")
         return
@@ -122,7 +126,8 @@ def checkpoint(app: str, timeout: timedelta, **options: Any) -> None:
     falkirk checkpoint auction-stats --brokers broker-1:9092
 
     The exit code is 0 if all versions are in the checkpoint store, 1 if not in time, or if APP has no workers. The request
-    then ends, but versions that have begun are finished.
+    then ends, but versions that have begun are finished. Parts that have stopped by themselves make no versions: then the
+    exit code is that of their error.
     """
     asked = _app(app, options)
     if not any(stage.stateful for stage in asked.layout.stages):
@@ -133,6 +138,7 @@ def checkpoint(app: str, timeout: timedelta, **options: Any) -> None:
     for one in made:
         shown.add_row(one.task, f"{one.step:,}", f"{one.version:,}", one.worker.removeprefix(f"{app}."))
     Console(highlight=False, width=200).print(shown)
+    _check_parts(asked, [stage.id for stage in asked.layout.stages if stage.stateful], "has no new version")
 
 
 @click.command()
@@ -149,8 +155,9 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
     \b
     falkirk drain auction-stats --brokers broker-1:9092
 
-    The exit code is 0 if all workers have stopped, 1 if not in time (they continue, and stop when they are done), 2 if APP
-    has no workers, or is paused.
+    The exit code is 0 if all of it is processed and all workers have stopped, 1 if not in time (they continue, and stop when
+    they are done) or if they have stopped before, 2 if APP has no workers, or is paused. If a part has stopped by itself, it
+    is that of the part's error.
     """
     asked, seconds = _app(app, options), timeout.total_seconds()
     if not (before := asked.workers()):
@@ -160,6 +167,7 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
         )
     if (who := asked.paused()) is not None:
         raise ConfigError(f"app {app!r} is {paused_words(who)[0]}", hint=f"falkirk resume {app} first")
+    earlier = asked.standing().ended
     ends = asked.source_ends()
     asked.ask("drain", ends)
     settings = cluster_settings(**options)
@@ -169,8 +177,9 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
         left = asked.workers() & before
         if not left:
             return ""
-        lag = read_status(app, settings, topics).lag
-        return f"{request_progress.waiting_for(left, before, 'workers')}; lag {lag:,}"
+        status = read_status(app, settings, topics)
+        paused = "" if status.paused is None else f"; {app} is {paused_words(status.paused)[0]}, so it does not go on"
+        return f"{request_progress.waiting_for(left, before, 'workers')}; lag {status.lag:,}{paused}"
 
     if still := follow(look, seconds, _say):
         raise FalkirkError(
@@ -179,8 +188,26 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
             hint=f"its workers continue, and stop when they are done; falkirk status {app} shows how far they are",
         )
     joined = asked.workers()
+    _check_parts(asked, [stage.id for stage in asked.layout.stages], "has not processed everything")
+    if undone := not_drained(read_status(app, settings, topics), ends, settings.cluster(), topics, alone=not joined):
+        if (ended := asked.standing().ended) is not None and ended != earlier:
+            raise ended.error
+        raise FalkirkError(
+            f"the workers of app {app!r} have stopped, but not all is processed",
+            where=", ".join(undone[:5]) + (f" and {len(undone) - 5} more" if len(undone) > 5 else ""),
+            hint="were they stopped or killed? falkirk run app:flow --until end processes the rest",
+        )
     words = f"; started since, and running: {', '.join(sorted(joined))}" if joined else ""
     click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
+
+
+def _check_parts(asked: AppRequest, parts: Sequence[str], but: str) -> None:
+    """Raises the error of the first of these parts that has stopped by itself."""
+    stopped = asked.stopped()
+    for part in (part for part in parts if part in stopped):
+        error = stopped[part].error
+        error.what = f"part {part} has stopped, and {but}: {error.what}"
+        raise error
 
 
 def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: str, hint: str) -> None:
@@ -191,9 +218,9 @@ def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: s
         )
 
 
-def _app(app: str, options: dict[str, Any]) -> AppRequest:
+def _app(app: str, options: dict[str, Any], *, streams: bool = True) -> AppRequest:
     settings = cluster_settings(**options)
-    return AppRequest(app, settings, Topics(settings.cluster()))
+    return AppRequest(app, settings, Topics(settings.cluster()), streams=streams)
 
 
 def _say(words: str) -> None:

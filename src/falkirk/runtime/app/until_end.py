@@ -57,7 +57,8 @@ class UntilEnd:
         self._moved: dict[TaskId, float] = {}
         self._looked = 0.0
         self._requests, self._stopped = CurrentRequests(), frozenset[str]()
-        self._control = Tail(cluster, TopicPartition(app.control, LAYOUT)) if app.plan.on_failure == "part" else None
+        # Whatever the flow says now: a part may have stopped when it said on_failure="part", and stays so.
+        self._control = Tail(cluster, TopicPartition(app.control, LAYOUT))
         self._waits, self._waiting = Waits(cluster), dict[TopicPartition, Offset]()
         places = [b.task.steps for b in self._tasks]
         self._positions = dict(self._reader.watermarks(places, end=False))
@@ -89,8 +90,6 @@ class UntilEnd:
     def _note_stopped(self) -> None:
         """Which parts have stopped by themselves: nothing is waited for there. If one is resumed, what reads from it is not
         done any more."""
-        if self._control is None:
-            return
         for record in self._control.look():
             self._requests = self._requests.after(record)
         if (stopped := frozenset(self._requests.stopped())) != self._stopped:
@@ -160,7 +159,6 @@ class UntilEnd:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._control is not None:
-            self._control.close()
+        self._control.close()
         self._reader.close()
         self._inputs.close()

@@ -3,6 +3,7 @@
 status.py          the state of tasks, workers, inputs and epochs
 owners.py          which worker has each task, on which host, and what it reports
 inputs.py          what is left of the inputs, and what keeps the app from reading them
+drained.py         whether a drain has come to its end
 low.py             how far back a failure takes each task, and what holds that back
 recovery.py        plans the recovery from a failure that has not happened
 failure.py         the answer: what the failure touches, and how long the recovery takes

@@ -22,7 +22,7 @@ from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.messages.parts import StoppedPart, resume_part
 from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.reports import read_reports
-from falkirk.runtime.messages.requests import What, ask, current_requests
+from falkirk.runtime.messages.requests import CurrentRequests, What, ask, current_requests
 from falkirk.stream.definition.names import control_topic
 
 LOOK = 0.5
@@ -45,11 +45,12 @@ class CheckpointedTask:
 class AppRequest:
     """An app, for commands that know only its name. Raises ConfigError if it does not exist or has not run."""
 
-    def __init__(self, app: str, settings: Settings, topics: Topics) -> None:
+    def __init__(self, app: str, settings: Settings, topics: Topics, *, streams: bool = True) -> None:
+        """`streams`: it must have some, beside batch parts."""
         self.app, self._settings, self._topics = app, settings, topics
         known = known_app(app, settings, topics)
         check_not_ending(app, known)
-        if known.layout is None or not known.layout.stages:
+        if known.layout is None or (streams and not known.layout.stages):
             raise ConfigError(
                 f"app {app!r} has no streams" if known.layout else f"app {app!r} has not run yet",
                 hint="for its batch parts use falkirk epoch" if known.layout else "falkirk run runs it",
@@ -61,22 +62,46 @@ class AppRequest:
         """The members of the app's group."""
         return frozenset(self._topics.group(self.app).members)
 
+    def standing(self) -> CurrentRequests:
+        """What is asked of it now, by anyone."""
+        return current_requests(self._cluster, self._control)
+
     def paused(self) -> Request | None:
         """Who has paused it."""
-        return current_requests(self._cluster, self._control).pause
+        return self.standing().pause
 
     def ask(self, what: What, ends: Mapping[str, tuple[int, ...]] | None = None) -> Request:
         """Raises ClusterError."""
         asked = Request(person(), WallClock().now(), token_hex(4), dict(ends or {}))
-        ask(self._cluster, self._control, what, asked)
+        self.repeat(what, asked)
         return asked
+
+    def repeat(self, what: What, asked: Request) -> None:
+        """Ask the same again. Raises ClusterError."""
+        ask(self._cluster, self._control, what, asked)
 
     def take_back(self, what: What) -> None:
         """Withdraw the request. Raises ClusterError."""
         ask(self._cluster, self._control, what, None)
 
-    def still(self, paused: Request | None) -> str:
-        """The workers that this request has not paused yet; without a request, those that are still paused."""
+    def pausing(self) -> str:
+        """The workers that are not paused yet. Raises FalkirkError if somebody has resumed the app meanwhile."""
+        # Another person's request may have replaced this one: workers report the one that stands.
+        if (standing := self.paused()) is None:
+            raise FalkirkError(
+                f"app {self.app!r} is not paused any more: somebody has resumed it", hint=f"falkirk pause {self.app}"
+            )
+        return self._not_yet(standing)
+
+    def resuming(self) -> str:
+        """The workers that are still paused. Raises FalkirkError if somebody has paused the app again meanwhile."""
+        if (standing := self.paused()) is not None:
+            raise FalkirkError(
+                f"app {self.app!r} is paused again, by {standing.by}", hint=f"falkirk resume {self.app} resumes it"
+            )
+        return self._not_yet(None)
+
+    def _not_yet(self, paused: Request | None) -> str:
         reports, members = self._reports()
         left = [w for w in members if w not in reports or reports[w].paused != paused]
         return waiting_for(left, members, "workers")
@@ -87,7 +112,7 @@ class AppRequest:
 
     def stopped(self) -> dict[str, StoppedPart]:
         """The parts that have stopped by themselves."""
-        return current_requests(self._cluster, self._control).stopped()
+        return self.standing().stopped()
 
     def resume(self, part: str) -> Offset:
         """Let a stopped part run again. Raises ClusterError."""
@@ -101,16 +126,17 @@ class AppRequest:
         left = [w for w in members if w not in reports or part in reports[w].stopped]
         return waiting_for(left, members, "workers")
 
-    def made(self, asked: Request) -> tuple[list[CheckpointedTask], str]:
-        """The versions that answer, and the tasks that have none yet."""
+    def made(self, asked: Collection[str], stopped: Collection[str]) -> tuple[list[CheckpointedTask], str]:
+        """The versions that answer one of these requests, and the tasks that have none yet. The parts `stopped` make none."""
         reports, _ = self._reports()
         made = {
             t.task: CheckpointedTask(t.task, t.copied, t.version, worker)
             for worker, report in reports.items()
             for t in report.tasks
-            if t.answers == asked.id
+            if t.answers in asked
         }
-        wanted = [f"{s.id}/{p}" for s in self.layout.stages if s.stateful for p in range(s.tasks)]
+        stages = [s for s in self.layout.stages if s.stateful and s.id not in stopped]
+        wanted = [f"{s.id}/{p}" for s in stages for p in range(s.tasks)]
         left = [task for task in wanted if task not in made]
         return [made[task] for task in wanted if task in made], waiting_for(left, wanted, "tasks")
 
@@ -154,17 +180,27 @@ def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
 
 
 def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> list[CheckpointedTask]:
-    """Make every task create a version, and wait until all are in the checkpoint store. The request is always withdrawn at
-    the end. Raises FalkirkError if some are missing."""
+    """Make every task create a version, and wait until all are in the checkpoint store. Tasks of parts that have stopped
+    make none. The request is always withdrawn at the end. Raises FalkirkError if some are missing."""
     asked = app.ask("checkpoint")
+    ids, made = {asked.id}, list[CheckpointedTask]()
+
+    def look() -> str:
+        nonlocal made
+        standing = app.standing()
+        if standing.checkpoint is None:  # withdrawn with another person's request
+            app.repeat("checkpoint", asked)
+        else:  # what answers a later request is no older than this one
+            ids.add(standing.checkpoint.id)
+        made, left = app.made(ids, standing.stopped())
+        return left if not left or app.workers() else "waiting for workers: there are none"
+
     try:
-        left = follow(
-            lambda: app.made(asked)[1] if app.workers() else "waiting for workers: there are none", seconds, say
-        )
-        made, _ = app.made(asked)
+        left = follow(look, seconds, say)
     finally:
         with suppress(FalkirkError):
-            app.take_back("checkpoint")
+            if app.standing().checkpoint == asked:  # a later one is for another person
+                app.take_back("checkpoint")
     if left:
         raise FalkirkError(
             f"app {app.app!r} has not made a version of every task within {seconds:.0f} s",

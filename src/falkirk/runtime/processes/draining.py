@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
-from falkirk.runtime.app.app import App
+from falkirk.runtime.app.app import App, prepared
 from falkirk.runtime.app.until_end import UntilEnd
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
+
+LOOK = 1.0
+"""Seconds between two looks for what the workers have recorded."""
 
 
 class Following:
@@ -72,4 +75,14 @@ class Draining:
 
     def _until(self, asked: Request) -> UntilEnd:
         ends = {TopicPartition(t, p): Offset(end) for t, ends in asked.ends.items() for p, end in enumerate(ends)}
-        return UntilEnd(self._app, self._settings.cluster(), self._topics, ends)
+        return UntilEnd(self._present(ends.keys()), self._settings.cluster(), self._topics, ends)
+
+    def _present(self, places: Collection[TopicPartition]) -> App:
+        """The app as its workers run it: topics and partitions may have joined its sources since this run began. They are in
+        the layout, from which the request has them."""
+        app = self._app
+        if app.until is not None or set(places) <= {i.place for bound in app.tasks for i in bound.inputs}:
+            return app
+        while (now := prepared(app.plan, self._settings, self._topics)) is None:
+            time.sleep(LOOK)  # more have come, and a worker is about to record them
+        return now
