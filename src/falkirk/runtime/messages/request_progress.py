@@ -84,25 +84,33 @@ class AppRequest:
         """Withdraw the request. Raises ClusterError."""
         ask(self._cluster, self._control, what, None)
 
+    def withdraw_checkpoint(self, asked: Request) -> None:
+        """Unless a later one, for another person, has replaced it. Raises ClusterError."""
+        self._topics.check_reachable(timeout=5.0)  # a look would wait for the cluster
+        if self.standing().checkpoint == asked:
+            self.take_back("checkpoint")
+
     def pausing(self) -> str:
         """The workers that are not paused yet. Raises FalkirkError if somebody has resumed the app meanwhile."""
+        reports, members = self._reports()
         # Another person's request may have replaced this one: workers report the one that stands.
         if (standing := self.paused()) is None:
             raise FalkirkError(
                 f"app {self.app!r} is not paused any more: somebody has resumed it", hint=f"falkirk pause {self.app}"
             )
-        return self._not_yet(standing)
+        return self._other_than(standing, reports, members)
 
     def resuming(self) -> str:
         """The workers that are still paused. Raises FalkirkError if somebody has paused the app again meanwhile."""
+        reports, members = self._reports()
         if (standing := self.paused()) is not None:
             raise FalkirkError(
                 f"app {self.app!r} is paused again, by {standing.by}", hint=f"falkirk resume {self.app} resumes it"
             )
-        return self._not_yet(None)
+        return self._other_than(None, reports, members)
 
-    def _not_yet(self, paused: Request | None) -> str:
-        reports, members = self._reports()
+    @staticmethod
+    def _other_than(paused: Request | None, reports: Mapping[str, Report], members: Collection[str]) -> str:
         left = [w for w in members if w not in reports or reports[w].paused != paused]
         return waiting_for(left, members, "workers")
 
@@ -187,20 +195,20 @@ def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> l
 
     def look() -> str:
         nonlocal made
+        workers = app.workers()  # first, as it does not wait for a cluster that is away
         standing = app.standing()
         if standing.checkpoint is None:  # withdrawn with another person's request
             app.repeat("checkpoint", asked)
         else:  # what answers a later request is no older than this one
             ids.add(standing.checkpoint.id)
         made, left = app.made(ids, standing.stopped())
-        return left if not left or app.workers() else "waiting for workers: there are none"
+        return left if not left or workers else "waiting for workers: there are none"
 
     try:
         left = follow(look, seconds, say)
     finally:
         with suppress(FalkirkError):
-            if app.standing().checkpoint == asked:  # a later one is for another person
-                app.take_back("checkpoint")
+            app.withdraw_checkpoint(asked)
     if left:
         raise FalkirkError(
             f"app {app.app!r} has not made a version of every task within {seconds:.0f} s",
