@@ -208,6 +208,7 @@ def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App
 
     code, _, err = app.call("plan", "app:flow", "--drop", "tops")
     assert code == 0, err
+    assert "--drop tops: this flow loses no state" in err
     app.write(BIDDERS)  # the operator is gone, and the old flow, without the stage, is refused too
     code, out, err = app.call("run", "app:flow", "--until", "end")
     assert code == 7
@@ -217,6 +218,7 @@ def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App
     code, _, err = app.call("plan", "app:flow", "--apply", "--drop", "tops")
     assert code == 0
     assert "recorded: layout 3" in err
+    assert "--drop" not in err
     before = len(app.records(f"{app.prefix}tops"))
     app.feed(1_000)
     app.run_to_the_end()

@@ -106,6 +106,10 @@ def plan(
     else:
         for line in _lines(found, settings.rebuild):
             click.echo(line)
+    dropped = {o.operator for stage in found.stages for o in stage.operators if o.fate == "dropped"}
+    for id_ in losing:
+        if id_ not in dropped:
+            click.echo(f"--drop {id_}: this flow loses no state of an operator with this id", err=True)
     if found.refused is not None:
         tell(found.refused)
         sys.exit(found.refused.exit_code)
