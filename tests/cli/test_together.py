@@ -159,6 +159,20 @@ def test_a_drain_whose_workers_were_stopped_before_its_end_has_failed(stand: Sta
     assert undone({bids: (*ends[bids], 1)}) == [f"{bids}[2]"]
 
 
+@pytest.mark.slow
+def test_a_drain_ends_with_the_error_of_a_part_that_has_stopped(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(20)
+    going = stand.start(flow_file())
+    stand.settle()
+    stop(stand, "stats")
+    stand.bids(5)
+    code, said = desk_of(stand).give("drain", stand.name)
+    assert code == UserCodeError.exit_code, said
+    assert "part stats has stopped, and has not processed everything: the function raised" in said
+    assert going.process.wait(PATIENCE_S) == 0
+
+
 BATCH = """
 flow = fk.Flow(NAME, regime=fk.Batch(every="1s"), on_failure="part")
 bids = flow.source(PREFIX + "bids", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
