@@ -17,7 +17,7 @@ from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.ids import Epoch
 from falkirk.checkpoint.ports import Writes
-from falkirk.connectors.spark.epochs.results import Spooled, by_partition, records, slices
+from falkirk.connectors.spark.epochs.results import Spooled, by_partition, lasts, records, slices
 from falkirk.connectors.spark.epochs.work import GHOST, MARK, Target
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.batch import PARCELS
@@ -85,6 +85,21 @@ def test_a_ghost_becomes_one_tombstone_where_no_record_has_its_key(rows: list[Ro
         assert [row for row in own if row[3] == 5] == [(r.exchange, r.key, r.value, 5) for r in real]
         buried = [row for row in own if row[3] == 9]
         assert sorted(buried) == sorted((*at, None, 9) for at in gone - {(r.exchange, r.key) for r in real})
+
+
+@given(rows(), st.lists(st.integers(0, 15), max_size=4))
+def test_what_a_task_took_back_is_left_out_wherever_frames_are_cut(rows: list[Row], cuts: list[int]) -> None:
+    whole = [f for _, own in by_partition(frames(rows, [])) for f in records(lasts(own, {0}), clock=9)]
+    found = [f for _, own in by_partition(frames(rows, cuts)) for f in records(lasts(own, {0}), clock=9)]
+    assert pl.concat(found).rows() == pl.concat(whole).rows()
+
+
+def test_a_frame_of_which_nothing_is_left_may_lie_between_others() -> None:
+    gone = [Row(0, 0, key, None, False) for key in (b"a", b"b")]
+    for count in range(4):
+        kept = [Row(0, 0, b"c%d" % i, b"1", False) for i in range(count)]
+        own = frames([Row(0, MARK, None, None, False), *gone, *kept], [1, 3])
+        assert pl.concat(records(lasts(own, {0}), clock=9))["key"].to_list() == [row.key for row in kept]
 
 
 @given(

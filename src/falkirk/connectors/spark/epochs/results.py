@@ -66,6 +66,8 @@ def records(rows: Iterable[pl.DataFrame], clock: int) -> Iterator[pl.DataFrame]:
     """
     last = pl.DataFrame({"exchange": [MARK], "key": [None]}, {"exchange": pl.Int16(), "key": pl.Binary()})
     for frame in rows:
+        if not frame.height:  # all of its rows were taken back: the next frame follows the one before it
+            continue
         own = frame.select(last.columns)
         before = pl.concat([last, own[:-1]])
         again = (own["exchange"] == before["exchange"]) & own["key"].eq_missing(before["key"])
