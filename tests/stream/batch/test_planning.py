@@ -86,11 +86,37 @@ WRONG: dict[str, tuple[Callable[[fk.Stream], Any], str]] = {
         "group_by 'all' upstream sees all",
     ),
     "a table without a key": (lambda s: counted(s.with_regime(BATCH)).sink("out", value=JSON), "the sink has none"),
+    "two sinks that replace each other's rows": (
+        lambda s: (
+            counted(s.with_regime(BATCH, id="a"), name="n").sink("out", key="auction", value=JSON),
+            s.with_regime(fk.Batch(history="new"), id="b").sink("other", topic="out", key="auction", value=JSON),
+        ),
+        "each epoch over the whole history would delete the rows of the other",
+    ),
     "a process of what can be taken back": (
         lambda s: counted(s.with_regime(BATCH)).key_by("n").process(lambda row, key: row),
         "rows of a grouped result can be taken back",
     ),
 }
+
+
+def test_sinks_of_batch_parts_that_replace_nothing_of_each_other_may_share_a_topic() -> None:
+    def build(s: fk.Stream) -> None:
+        s.sink("streamed", topic="out", key="auction", value=JSON)
+        counted(s.with_regime(BATCH, id="a"), name="n").sink("out", key="auction", value=JSON)
+        s.with_regime(BATCH, id="b").sink("keyless", topic="out", value=JSON)
+
+    assert [b.outputs[0].topic for b in planned(build).batches] == ["out", "out"]
+
+
+def test_one_topic_is_read_from_one_start() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    both = [flow.source(name, topic="bids", value=BID, start=start) for name, start in (("a", "latest"), ("b", {0: 3}))]
+    both[0].concat(both[1]).sink("out", value=JSON)
+    with pytest.raises(DefinitionError, match="from different starts") as caught:
+        flow.plan()
+    assert caught.value.where.count("test_planning.py:") == 2
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -183,6 +209,11 @@ def test_a_fingerprint_tells_results_apart_that_cannot_be_compared(change: Any) 
     same = stage(base).fingerprint
     assert stage(base).fingerprint == same
     assert stage(lambda s: base(s, **change)).fingerprint != same
+
+
+def test_an_epoch_of_new_records_is_not_continued_over_the_whole_history() -> None:
+    whole, new = (planned(base, fk.Batch(history=history)).batches[0] for history in ("whole", "new"))  # type: ignore[arg-type]
+    assert whole.fingerprint != new.fingerprint
 
 
 def test_two_stages_of_one_name_are_refused() -> None:

@@ -100,13 +100,14 @@ class BoundBatch:
 
     def pieces(self, opened: Opened) -> Sequence[Piece | HistoryTask]:
         """The division, cut. Pieces of one partition lie apart: tasks that begin together read best from several."""
-        number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
         cut = []
         for read in opened.division:
             topic, partition = read.partition.place
+            # Several sources may read one topic, and each of them reads all of it.
+            numbers = [i for i, source in enumerate(self.stage.inputs) if source.topic == topic]
             for start in range(read.start, read.end, PIECE):
-                piece = Piece(number[topic], topic, partition, start, min(start + PIECE, read.end))
-                cut.append((start - read.start, piece))
+                end = min(start + PIECE, read.end)
+                cut += [(start - read.start, Piece(number, topic, partition, start, end)) for number in numbers]
         return [piece for _, piece in sorted(cut)]
 
     def dead_letters_from(self, epochs: Epochs) -> dict[tuple[str, int], int]:

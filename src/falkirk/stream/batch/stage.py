@@ -63,6 +63,8 @@ class BatchStage:
             f"{','.join(number[i] for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
             for o in everything
         ]
+        if self.regime.history != "whole":  # the fingerprints of parts over the whole history are older than this line
+            lines.append(f"history={self.regime.history}")
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
     def job(

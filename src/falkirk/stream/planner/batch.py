@@ -19,9 +19,10 @@ from falkirk.stream.stages.stage import source_inputs, stage_name
 
 def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
     """In the order of definition. Raises DefinitionError for a part without a sink, or one whose history contradicts what is
-    upstream of it."""
+    upstream of it, or the sink of another."""
     parts = _parts(graph)
     _check_ends(graph)
+    _check_replaced(graph)
     return [_stage(graph, dead_letters, part) for part in parts if any(o.role == "sink" for o in part)]
 
 
@@ -41,6 +42,20 @@ def _check_ends(graph: op.Graph) -> None:
                 "a batch part needs a sink, and this one has none",
                 where=operator.where,
                 hint='end it with .sink("topic", …), or drop it',
+            )
+
+
+def _check_replaced(graph: op.Graph) -> None:
+    """Records of batch parts tell their epoch, and not their sink: what one sink replaces would be another's."""
+    sinks = [o for o in graph.operators if isinstance(o, op.Sink) and o.batch and o.key is not None]
+    for sink in sinks:
+        both = [other for other in sinks if other.topic == sink.topic]
+        if len(both) > 1 and sink.regime.plan().history == "whole":
+            raise DefinitionError(
+                f"two sinks of batch parts write topic {sink.topic!r}, and each epoch over the whole history would delete the "
+                "rows of the other",
+                where=" and ".join(other.where for other in both),
+                hint="concat the rows into one sink, or write to two topics",
             )
 
 
@@ -87,6 +102,13 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             "a batch part reads topics that are named, and this source has a pattern",
             where=matching.where,
             hint="give it a list of topics",
+        )
+    starts = {i.topic: i.start for i in inputs}
+    if other := next((i for i in inputs if i.start != starts[i.topic]), None):
+        raise DefinitionError(
+            f"two sources read topic {other.topic!r} from different starts, and a batch part reads it from one",
+            where=" and ".join(o.where for o in sources if o.id in {i.id for i in inputs if i.topic == other.topic}),
+            hint="give both the same start=",
         )
     operators = tuple(o for o in members if o.role != "source")
     handled = handlings(graph, [*sources, *operators], dead_letters)
