@@ -87,17 +87,22 @@ class Stand:
         self.said: list[EpochReport] = []
         self.app = self.prepared()
 
-    def prepared(self, least: int = 0) -> App:
+    def prepared(self, least: int = 0, added: str = "") -> App:
+        """`added`: another topic that is read, from its second record on."""
         flow = fk.Flow(self.app_name, regime=fk.Batch(every=self.every, history=self.history))  # type: ignore[arg-type]
-        bids = flow.source(self.source, value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+        bid = fk.Json({"auction": fk.Int64, "price": fk.Int64})
+        bids = flow.source(self.source, value=bid)
+        if added:
+            bids = bids.concat(flow.source(added, value=bid, start={0: 1}))
         totals = bids.filter(fk.col("price") > least).group_by("auction", id="totals").agg(n=fk.len())
         totals.sink(self.sink, key="auction", value=fk.Json())
         return prepare(flow.plan(), self.settings, self.topics)
 
-    def append(self, count: int) -> None:
+    def append(self, count: int, topic: str = "") -> None:
         producer = Producer({"bootstrap.servers": self.settings.brokers, "enable.idempotence": True})
         for i in range(count):
-            producer.produce(self.source, b'{"auction":1,"price":1}', partition=i % PARTITIONS)
+            place = (topic, 0) if topic else (self.source, i % PARTITIONS)
+            producer.produce(place[0], b'{"auction":1,"price":1}', partition=place[1])
         producer.flush(10)
 
     def driver(self, *, until_end: bool = True, app: App | None = None) -> Driver:

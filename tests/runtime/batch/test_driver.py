@@ -218,3 +218,22 @@ def test_what_is_replaced_lies_between_two_openings(stand: Stand) -> None:
         assert run(log.end([TopicPartition(stand.sink, 0)]))
     # A slice is a record and the marker of its transaction.
     assert replaced == [(0, TopicPartition(stand.sink, p), Offset(0), Offset(6)) for p in range(PARTITIONS)]
+
+
+def test_a_source_that_is_added_begins_where_its_start_points(stand: Stand) -> None:
+    stand.append(2)
+    stand.drive()
+    added = f"{stand.source}-added"
+    stand.topics.create(added, 1, 1, {})
+    stand.append(3, added)
+    app = stand.prepared(added=added)
+    with closing(stand.driver(app=app)) as driver:
+        for _ in range(2):
+            driver.done = False
+            driver._target = app.batches[0].ends(stand.topics)
+            driver.drive(lambda: False)
+            stand.append(1, added)
+        epochs = Epochs()
+        driver._catch_up(epochs)
+    reads = [{r.partition.place.topic: (r.start, r.end) for r in c.opened.division} for c in epochs.kept]
+    assert [read.get(added) for read in reads] == [None, (1, 3), (1, 4)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -50,20 +50,25 @@ class BoundBatch:
         return [Part(place, epochs.opened.epoch, epochs.opening) for place in self.progress]
 
     def starts(self, topics: Topics, epochs: Epochs) -> dict[InputPartition, Offset]:
-        """Where the sources begin: where `start=` pointed at the first epoch, but not before what is retained."""
+        """Where the sources begin: where `start=` pointed at the first epoch that read them, but not before what is
+        retained."""
         kept = topics.offsets(self.places.values(), "earliest")
-        begun = (
-            {r.partition: r.start for r in epochs.first.division} if epochs.first is not None else self._chosen(topics)
-        )
+        begun: dict[InputPartition, Offset] = {}
+        for opened in filter(None, (epochs.first, *(c.opened for c in epochs.kept), epochs.opened)):
+            begun = {r.partition: r.start for r in opened.division} | begun
+        # A topic that was made again, or has more partitions, is read from its beginning.
+        known = {p.place.topic for p in begun}
+        begun |= self._chosen(topics, {source.topic for source in self.stage.inputs} - known)
         return {p: max(begun.get(p, Offset(0)), kept[place]) for p, place in self.places.items()}
 
-    def _chosen(self, topics: Topics) -> dict[InputPartition, Offset]:
+    def _chosen(self, topics: Topics, new: Set[str]) -> dict[InputPartition, Offset]:
+        """Where `start=` points now, in topics that no epoch has read."""
         chosen: dict[InputPartition, Offset] = {}
         for source in self.stage.inputs:
-            mine = {p: place for p, place in self.places.items() if place.topic == source.topic}
+            mine = {p: place for p, place in self.places.items() if place.topic == source.topic and place.topic in new}
             if isinstance(source.start, Mapping):
                 chosen |= {p: Offset(source.start.get(place.partition, 0)) for p, place in mine.items()}
-            else:
+            elif mine:
                 found = topics.offsets(mine.values(), source.start)
                 chosen |= {p: found[place] for p, place in mine.items()}
         return chosen
