@@ -106,7 +106,8 @@ class Stand:
         producer.flush(10)
 
     def driver(self, *, until_end: bool = True, app: App | None = None) -> Driver:
-        (batch,) = (app or self.app).batches
+        app = app or self.app
+        (batch,) = app.batches
         return Driver(
             self.app_name,
             batch,
@@ -115,6 +116,7 @@ class Stand:
             self.compute,
             self.said.append,
             until_end=until_end,
+            known=app.recorded,
         )
 
     def drive(self) -> None:

@@ -14,7 +14,7 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
-from falkirk.errors import ConfigError, DivergenceError, StateError
+from falkirk.errors import ConfigError, DivergenceError, SourceError, StateError
 from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages.epochs import batch_part
 from falkirk.runtime.messages.reports import ReportSender
@@ -237,3 +237,18 @@ def test_a_source_that_is_added_begins_where_its_start_points(stand: Stand) -> N
         driver._catch_up(epochs)
     reads = [{r.partition.place.topic: (r.start, r.end) for r in c.opened.division} for c in epochs.kept]
     assert [read.get(added) for read in reads] == [None, (1, 3), (1, 4)]
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_partitions_that_no_epoch_would_read_stop_the_driver(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, due: bool
+) -> None:
+    monkeypatch.setattr("falkirk.runtime.epochs.driver.WATCH", 0.0)
+    stand.append(2)
+    stand.drive()
+    stand.topics.grow(stand.source, PARTITIONS + 1)
+    if due:
+        stand.append(1)
+    with closing(stand.driver(until_end=due)) as late, pytest.raises(SourceError, match="partitions were added"):
+        late.drive(lambda: False)
+    assert len(stand.said) == 3, "no epoch was opened after the first one"

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
+import msgspec
+
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
@@ -27,6 +29,8 @@ from falkirk.errors import StateError, UnreachableError
 from falkirk.runtime.app.batch_part import BoundBatch
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import host_name
+from falkirk.runtime.layout.compatibility import check_topics
+from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import Job
@@ -34,6 +38,10 @@ from falkirk.wording import counted
 
 LOOK = 1.0
 """Seconds between two checks whether an epoch is due."""
+WATCH = 10.0
+"""Seconds between two checks that the topics which are read are the same, while no epoch is due."""
+MISSING = 5.0
+"""Seconds for which a topic is looked for: a broker that has just started may not know all of them."""
 
 
 class Stopped(Exception):
@@ -75,8 +83,10 @@ class Driver:
         *,
         until_end: bool = False,
         transaction_timeout_ms: int = 60_000,
+        known: LayoutRecord | None = None,
     ) -> None:
-        """`until_end`: it ends when an epoch has read all that is in the sources now."""
+        """`until_end`: it ends when an epoch has read all that is in the sources now. `known`: the app's layout. What is
+        read must stay as it says."""
         self._app, self._batch, self._cluster, self._topics = app, batch, cluster, topics
         self._compute, self._tell = compute, tell
         self._stopping: Callable[[], bool] = lambda: False
@@ -86,6 +96,10 @@ class Driver:
         self._log = KafkaEpochLog(cluster)
         self._clock = WallClock()
         self._looked = 0.0
+        read = {place.topic for place in batch.places.values()}
+        topics_read = {} if known is None else {name: topic for name, topic in known.topics.items() if name in read}
+        self._known = None if known is None else msgspec.structs.replace(known, topics=topics_read)
+        self._watched = time.monotonic()
 
     @property
     def part(self) -> str:
@@ -110,6 +124,8 @@ class Driver:
                 elif self._target is not None or self._due(epochs):
                     self._open(epochs)
                 else:
+                    if time.monotonic() - self._watched > WATCH:
+                        self._watch()
                     time.sleep(LOOK)
                 said = ""
             except UnreachableError as error:
@@ -147,12 +163,23 @@ class Driver:
 
     def _open(self, epochs: Epochs) -> None:
         """Record what the epoch reads, before any of it exists."""
+        self._watch()
         batch, topics = self._batch, self._topics
         outputs = batch.output_ends(topics)
         read = division(epochs, batch.stage.regime.history, batch.starts(topics, epochs), batch.ends(topics))
         who = f"{host_name()} {os.getpid()}"
         opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who)
         run(propose(self._log, batch.openings, epochs, opened))
+
+    def _watch(self) -> None:
+        """Raises SourceError if a topic that is read has more partitions than the app knows, which no epoch would read; or if
+        it was made again, and its offsets mean other records."""
+        if self._known is not None:
+            names = self._known.topics.keys()
+            found = self._topics.describe(names)
+            found |= self._topics.sought(names - found.keys(), MISSING)
+            check_topics(self._known, found)
+            self._watched = time.monotonic()
 
     def _run(self, epochs: Epochs) -> None:
         """Compute and publish what is not published yet, then end the epoch."""

@@ -71,6 +71,7 @@ def drive(
             tell,
             until_end=until_end,
             transaction_timeout_ms=settings.transaction_timeout_ms,
+            known=app.recorded,
         )
         for batch in app.batches
     ]
