@@ -110,6 +110,38 @@ def test_at_every_moment_one_epoch_is_seen_and_none_before_it_again(seed: int, r
     assert newest == max(batches.tables)
 
 
+@pytest.mark.parametrize("topic_id", ["id", "another id"])
+def test_rows_of_a_deleted_app_hide_no_epoch_of_the_next(topic_id: str) -> None:
+    """The topic of a deleted app's results is kept. In the next app of that name the epochs begin with 0 again."""
+    kept, state = Keeper(table()), DictState()
+    arrivals = Arrivals("daily", kept.about(state), topic_id)
+
+    def read(first: int, *rows: tuple[str, int, int]) -> Table:
+        if rows:
+            keys, values = [k.encode() for k, _, _ in rows], [msgspec.json.encode({"x": x}) for _, x, _ in rows]
+            headers: Any = [[(HEADER, b"%d" % epoch)] for _, _, epoch in rows]
+            numbers = list(range(first, first + len(rows)))
+            arrivals.offer(0, Records(numbers, keys, values, [0] * len(rows), headers))
+        for run in arrivals.take():
+            kept.keep(run, state, arrivals.about.visible)
+        return seen(kept, state, arrivals.about.visible)
+
+    def ends(offset: int) -> tuple[OutputEnds]:
+        return (OutputEnds("daily", "id", (Offset(offset),)),)
+
+    former, now = {"k0": 0, "k1": 2}, {"k0": 10, "k2": 10}
+    assert not read(0, ("k0", 0, 0), ("k1", 1, 1), ("k1", 2, 7), ("k0", 0, 0), ("k0", 10, 0), ("k2", 10, 0))
+    arrivals.admit(Offset(0), Opened(Epoch(0), Millis(0), (), ends(4), "f"))
+    assert read(6) == (former if topic_id == "id" else {}), "an earlier topic's ends say nothing"
+    arrivals.admit(Offset(1), Completed(Epoch(0), Millis(0), ends(6), 2))
+    if topic_id == "id":
+        assert read(6) == {**former, **now}
+        arrivals.admit(Offset(2), Opened(Epoch(1), Millis(0), (), ends(6), "f"))
+        assert read(6, ("k0", 11, 1)) == {**former, **now}
+        arrivals.admit(Offset(3), Completed(Epoch(1), Millis(0), ends(7), 1))
+        assert read(7) == {**former, **now, "k0": 11}
+
+
 def test_a_result_that_would_be_seen_row_by_row_is_refused() -> None:
     flow = fk.Flow("f")
     bids = flow.source("bids", key="k", value=fk.Json({"k": fk.String}))

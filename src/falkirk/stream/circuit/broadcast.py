@@ -14,6 +14,7 @@ costs does not depend on the size of the table.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from falkirk.checkpoint.epochs import EpochRecord, Epochs
+from falkirk.checkpoint.epochs import EpochRecord, Epochs, OutputEnds
 from falkirk.checkpoint.ids import Offset, after
 from falkirk.checkpoint.publishing import HEADER
 from falkirk.state.codec import decode_values, encode_keys, encode_values
@@ -70,6 +71,8 @@ class Arrivals:
 
     topic: str
     about: About
+    topic_id: str = ""
+    """Kafka's; "" for any topic of that name."""
     epochs: Epochs = field(default_factory=Epochs)
     waiting: dict[int, deque[Run]] = field(default_factory=dict)
 
@@ -94,7 +97,7 @@ class Arrivals:
             going = False
             self.see()
             for partition, runs in self.waiting.items():
-                while runs and self._may(runs[0].epoch):
+                while runs and self._may(self._next(partition, runs).epoch):
                     run = runs.popleft()
                     yield run
                     self._move(partition, after(run.records.offsets[-1]))
@@ -103,7 +106,7 @@ class Arrivals:
     def see(self) -> None:
         """Make the newest complete epoch visible that is here as a whole."""
         for complete in reversed(self.epochs.kept):
-            ends = next((o.ends for o in complete.completed.outputs if o.topic == self.topic), ())
+            ends = self._ends(complete.completed.outputs)
             if complete.opened.epoch > self.about.visible and all(self.reached(p, end) for p, end in enumerate(ends)):
                 self.about = About(self.about.positions, complete.opened.epoch)
                 return
@@ -113,6 +116,25 @@ class Arrivals:
         runs = self.waiting.get(partition)
         at = runs[0].records.offsets[0] if runs else self.about.positions.get(partition, Offset(0))
         return at >= end
+
+    def _next(self, partition: int, runs: deque[Run]) -> Run:
+        """The first run. What a deleted app of this name left in the topic is of none of these epochs: their numbers begin
+        again."""
+        run, first = runs[0], self.epochs.first
+        if run.epoch == NEVER or first is None or run.epoch < first.epoch:
+            return run
+        ends = self._ends(first.outputs)
+        former = bisect_left(run.records.offsets, ends[partition]) if partition < len(ends) else 0
+        if former:
+            runs.popleft()
+            if former < len(run.records):
+                runs.appendleft(Run(partition, run.epoch, _cut(run.records, former, len(run.records))))
+            runs.appendleft(Run(partition, NEVER, _cut(run.records, 0, former)))
+        return runs[0]
+
+    def _ends(self, outputs: Sequence[OutputEnds]) -> Sequence[Offset]:
+        """Where the topic ended then. An earlier one of that name ended elsewhere."""
+        return next((o.ends for o in outputs if o.topic == self.topic and self.topic_id in ("", o.topic_id)), ())
 
     def _may(self, epoch: int) -> bool:
         if epoch == NEVER:
@@ -227,8 +249,11 @@ def by_epoch(records: Records) -> Iterator[tuple[int, Records]]:
     epochs = [epoch_of(headers) for headers in records.headers]
     cuts = [0, *(i for i in range(1, len(epochs)) if epochs[i] != epochs[i - 1]), len(epochs)]
     for a, b in pairwise(cuts):
-        some = Records(records.offsets[a:b], records.keys[a:b], records.values[a:b], records.times[a:b])
-        yield epochs[a], some
+        yield epochs[a], _cut(records, a, b)
+
+
+def _cut(records: Records, a: int, b: int) -> Records:
+    return Records(records.offsets[a:b], records.keys[a:b], records.values[a:b], records.times[a:b])
 
 
 def epoch_of(headers: Sequence[tuple[str, bytes]]) -> int:

@@ -113,15 +113,20 @@ class TableCopy:
     """A worker's copy of one broadcast table, in a store of its own."""
 
     def __init__(
-        self, table: SharedTable, partitions: int, store: Store, hold: Callable[[], Rows] | None = None
+        self,
+        table: SharedTable,
+        partitions: int,
+        store: Store,
+        hold: Callable[[], Rows] | None = None,
+        topic_id: str = "",
     ) -> None:
-        """`hold`: gives the store's rows of this moment."""
+        """`hold`: gives the store's rows of this moment. `topic_id`: Kafka's."""
         self.topic, self.partitions, self.store = table.source.topic, partitions, store
         self._hold = hold or (lambda: store)
         self.epochs = None if table.epochs is None else TopicPartition(table.epochs, 0)
         self._keeper = Keeper(table)
         self._bad = 0
-        self.arrivals = Arrivals(self.topic, self._keeper.about(Overlay(store)))
+        self.arrivals = Arrivals(self.topic, self._keeper.about(Overlay(store)), topic_id)
 
     @property
     def positions(self) -> dict[int, Offset]:
@@ -157,17 +162,22 @@ def open_tables(app: App, cluster: Cluster, topics: Topics, folder: Path, memory
     tables = []
     for table in app.plan.shared:
         info = app.topics[table.source.topic]
-        store = _store(app.name, table, info, folder, memory)
-        tables.append(TableCopy(table, info.partitions, store, store.held))
+        epochs = None if table.epochs is None else app.topics[table.epochs]
+        store = _store(app.name, table, info, epochs, folder, memory)
+        tables.append(TableCopy(table, info.partitions, store, store.held, info.id))
     return SharedTables(
         tables, SourceReaders(cluster, ends=True), lambda places: topics.offsets(list(places), "earliest")
     )
 
 
-def _store(app: str, table: SharedTable, info: TopicInfo, folder: Path, memory: Memory) -> RocksStore:
-    """What the worker has kept of a table, if it was the same one."""
+def _store(
+    app: str, table: SharedTable, info: TopicInfo, epochs: TopicInfo | None, folder: Path, memory: Memory
+) -> RocksStore:
+    """What the worker has kept of a table, if it was the same one, of the same epochs."""
     name, keeper = table.source.id, Keeper(table)
     kept = f"{table.source.key!r} → {words(keeper.kept)}, of {info.name}, {info.id}"
+    if epochs is not None:
+        kept += f", and {epochs.name}, {epochs.id}"
     fingerprint = hashlib.blake2b(kept.encode(), digest_size=16).hexdigest()
     own = folder / "tables" / name / fingerprint[:12]
     for other in own.parent.iterdir() if own.parent.exists() else ():
