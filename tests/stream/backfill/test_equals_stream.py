@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 import falkirk as fk
 from falkirk.stream.access.producing import sources_of
+from falkirk.stream.backfill import History
 from falkirk.stream.backfill import job as jobs
 from falkirk.stream.backfill.past import columns_read
+from falkirk.stream.backfill.stage import backfill_stage
+from falkirk.stream.dataflow.topics import Layout
 from falkirk.testing.backfill import Backfill, backfill
 from falkirk.testing.memory import MemoryApp
 
@@ -275,3 +278,13 @@ def test_timers_that_are_due_fire_and_others_wait() -> None:
     made = backfill(app, clock=1_000)
     assert [r.key() for r in made.written["out"]] == [b"a"]
     assert len(made.states["late/0"]) >= 2, "the key that waits, and its timer"
+
+
+def test_a_table_goes_to_the_tasks_that_share_the_partitions_of_its_source() -> None:
+    flow = fk.Flow("f")
+    few, many = flow.source("few", key="k", value=FORMAT), flow.source("many", value=FORMAT)
+    few.concat(many).sink("out", value=JSON)
+    stage = backfill_stage(flow.plan(), [History("many", "memory", "many")])
+    job = jobs.BackfillJob(stage, Layout({"few": 2, "many": 7}), {(0, 0): [], (0, 1): []}, 0, 0, 1)
+    rows = pl.DataFrame({"k": ["a"] * 50, "g": range(50), "x": [0] * 50}, schema_overrides={"g": pl.Int64, "x": pl.Int64})
+    assert {task for frame in job.past("many", rows) for task in frame["bucket"]} == {0, 1}

@@ -135,7 +135,9 @@ class BackfillJob:
         for n, stage in enumerate(self.stage.stages):
             for number, (read, before) in enumerate(self._sent(stage)):
                 if before and read.id == source:
-                    yield parcels(self._levels[n], n, made.partitions, made.orders(number), made.payloads)
+                    # As the stage's tasks share the partitions of a topic that has more of them (`Input.read_by`).
+                    tasks = [partition % self._sizes[n] for partition in made.partitions]
+                    yield parcels(self._levels[n], n, tasks, made.orders(number), made.payloads)
 
     def level(self, n: int, frames: Iterable[pl.DataFrame], reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
         """The histories of some tasks of level n, whose parcels come sorted; frames may be cut anywhere. Rows of later levels
