@@ -286,5 +286,7 @@ def test_a_table_goes_to_the_tasks_that_share_the_partitions_of_its_source() -> 
     few.concat(many).sink("out", value=JSON)
     stage = backfill_stage(flow.plan(), [History("many", "memory", "many")])
     job = jobs.BackfillJob(stage, Layout({"few": 2, "many": 7}), {(0, 0): [], (0, 1): []}, 0, 0, 1)
-    rows = pl.DataFrame({"k": ["a"] * 50, "g": range(50), "x": [0] * 50}, schema_overrides={"g": pl.Int64, "x": pl.Int64})
+    rows = pl.DataFrame(
+        {"k": ["a"] * 50, "g": range(50), "x": [0] * 50}, schema_overrides={"g": pl.Int64, "x": pl.Int64}
+    )
     assert {task for frame in job.past("many", rows) for task in frame["bucket"]} == {0, 1}

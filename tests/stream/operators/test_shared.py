@@ -151,6 +151,18 @@ def test_a_result_that_would_be_seen_row_by_row_is_refused() -> None:
         flow.plan()
 
 
+def test_a_table_shows_the_epochs_of_one_batch_part() -> None:
+    flow = fk.Flow("f")
+    bids = flow.source("bids", key="k", value=fk.Json({"k": fk.String}))
+    for part in ("a", "b"):
+        new = bids.with_regime(fk.Batch(every=None, history="new"), id=part).group_by("k", id=f"n-{part}")
+        new.agg(n=fk.len()).sink(part, topic="daily", key="k", value=fk.Json())
+    table = flow.table("daily", key="k", value=fk.Json({"n": fk.Int64}), broadcast=True)
+    bids.lookup(table).sink("out", key="k", value=fk.Json())
+    with pytest.raises(fk.FalkirkError, match="each counts its own epochs"):
+        flow.plan()
+
+
 def test_a_step_in_a_thread_of_its_own_sees_one_epoch_while_the_table_goes_on(tmp_path: Path) -> None:
     store = RocksStore(tmp_path / "table", Identity("f", "table", ""))
     copy, at, told = TableCopy(table(), 1, store, store.held), 0, 0

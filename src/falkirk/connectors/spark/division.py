@@ -94,14 +94,17 @@ def check_readable(topics: Topics, name: str, division: Division) -> None:
             )
 
 
-def check_same(topics: Topics, name: str, topic_id: str) -> None:
+AGAIN = "load the DataFrame again to read what the topic holds now"
+
+
+def check_same(topics: Topics, name: str, topic_id: str, hint: str = AGAIN) -> None:
     """Raises SourceError unless the division's offsets are this topic's."""
     topic = topics.describe([name]).get(name)
     if topic is None or topic.id != topic_id:
         raise SourceError(
             "the topic was " + ("deleted" if topic is None else "recreated: its offsets mean other records"),
             where=f"topic {name}, whose id was {topic_id}" + (f" and is {topic.id}" if topic else ""),
-            hint="load the DataFrame again to read what the topic holds now",
+            hint=hint,
         )
 
 

@@ -13,7 +13,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.errors import Words
 from falkirk.connectors.kafka.reading.division import DivisionReader
-from falkirk.connectors.spark.division import check_same
+from falkirk.connectors.spark.division import AGAIN, check_same
 from falkirk.errors import FalkirkError
 
 FIRST, MOST = 500, 20_000
@@ -32,13 +32,21 @@ _FETCH = {
 
 
 def chunks(
-    cluster: Cluster, place: TopicPartition, topic_id: str, start: int, end: int, *, lost: Words, patience: float
+    cluster: Cluster,
+    place: TopicPartition,
+    topic_id: str,
+    start: int,
+    end: int,
+    *,
+    lost: Words,
+    patience: float,
+    recreated: str = AGAIN,
 ) -> Iterator[list[Message]]:
     """The records with start ≤ offset < end, in order, in lists that are not empty. The cuts depend only on the
     records.
 
-    Raises `lost` if records are gone, SourceError if the topic has another id, and UnreachableError after `patience`
-    seconds without any progress.
+    Raises `lost` if records are gone, SourceError if the topic has another id (`recreated` is what to do then), and
+    UnreachableError after `patience` seconds without any progress.
     """
     reading = cluster.of(cluster_of(place.topic)).also(_FETCH)
     try:
@@ -53,10 +61,10 @@ def chunks(
                     yield messages
     except FalkirkError:
         # A topic that was made again has no such offsets, or others.
-        check_same(Topics(cluster), place.topic, topic_id)
+        check_same(Topics(cluster), place.topic, topic_id, recreated)
         raise
     # Ids never come back: if it is the range's topic now, it was throughout.
-    check_same(Topics(cluster), place.topic, topic_id)
+    check_same(Topics(cluster), place.topic, topic_id, recreated)
 
 
 def headers(message: Message, name: str) -> list[bytes]:

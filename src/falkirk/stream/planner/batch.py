@@ -52,8 +52,8 @@ def _check_replaced(graph: op.Graph) -> None:
         both = [other for other in sinks if other.topic == sink.topic]
         if len(both) > 1 and sink.regime.plan().history == "whole":
             raise DefinitionError(
-                f"two sinks of batch parts write topic {sink.topic!r}, and each epoch over the whole history would delete the "
-                "rows of the other",
+                f"two sinks of batch parts write topic {sink.topic!r}, and each epoch over the whole history would delete "
+                "the rows of the other",
                 where=" and ".join(other.where for other in both),
                 hint="concat the rows into one sink, or write to two topics",
             )

@@ -73,11 +73,18 @@ def _shared(
 ) -> dict[op.Operator, SharedTable]:
     """The broadcast tables. One that a batch part of the flow writes is seen epoch by epoch."""
     tables: dict[op.Operator, SharedTable] = {}
-    parts = {output.topic: batch.id for batch in batches for output in batch.outputs if output.kind == "sink"}
+    written = [(output.topic, batch.id) for batch in batches for output in batch.outputs if output.kind == "sink"]
+    parts = dict(written)
     for source in useful:
         if not isinstance(source, op.TableSource):
             continue
         part = parts.get(source.topic)
+        if other := next((id_ for topic, id_ in written if topic == source.topic and id_ != part), None):
+            raise DefinitionError(
+                f"batch parts {other!r} and {part!r} write the table's topic, and each counts its own epochs",
+                where=source.where,
+                hint="concat the rows into one batch part, or write to two topics and look both up",
+            )
         if source.broadcast:
             looked_up = [o.looks_up(port) or set() for o in useful for port, i in enumerate(o.inputs) if i is source]
             columns = tuple(c for c in source.schema if any(c in found for found in looked_up))

@@ -51,9 +51,11 @@ PATIENCE = 120.0
 
 LOST = Words(
     "records that the epoch is to read were deleted",
-    "let the topic's retention outlast an epoch, from its opening to its end; then abandon this one",
+    "let the topic's retention outlast an epoch, from its opening to its end; then abandon this one. If no epoch of "
+    'history="new" has read them before, the next one cannot either: give the batch part another id, and its source a start=',
     SourceError,
 )
+RECREATED = "abandon the epoch, and give the flow another name: it then starts from scratch, with the new topic"
 TRIMMED = Words(
     "records that an earlier epoch wrote were deleted while they were read", "they are no longer needed", SourceError
 )
@@ -147,7 +149,9 @@ def _keeper(work: Work) -> Bases:
 
 def _records(work: Work, piece: Piece) -> Iterator[Records]:
     place, topic_id = TopicPartition(piece.topic, piece.partition), work.topic_ids[piece.topic]
-    for messages in chunks(work.cluster, place, topic_id, piece.start, piece.end, lost=LOST, patience=PATIENCE):
+    for messages in chunks(
+        work.cluster, place, topic_id, piece.start, piece.end, lost=LOST, patience=PATIENCE, recreated=RECREATED
+    ):
         yield Records.of(messages, headers=work.headers[piece.source])  # type: ignore[arg-type]
 
 
