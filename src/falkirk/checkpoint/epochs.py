@@ -110,6 +110,9 @@ class Epochs:
     """The newest complete epochs. Nobody needs what lies below the opening of the first one."""
     first: Opened | None = None
     """The first known epoch."""
+    shown: dict[str, OutputEnds] = field(default_factory=dict)
+    """By output: from where on rows may be visible that the next epoch must replace. They are of the newest complete epoch
+    that wrote it, and of epochs abandoned after that one, or before any was complete."""
     asked: bool = False
     """An epoch was asked for after the newest opened."""
     abandon: bool = False
@@ -137,12 +140,6 @@ class Epochs:
         """Where the newest complete epoch stopped reading."""
         return {} if self.complete is None else {r.partition: r.end for r in self.complete.division}
 
-    @property
-    def shown(self) -> Opened | None:
-        """From its opening on, rows may be visible that the next epoch must replace: rows of the newest complete epoch, and
-        of epochs abandoned after it."""
-        return self.complete or self.first
-
     def admit(self, offset: Offset, record: EpochRecord) -> bool:
         """Take the next record; returns whether it counts."""
         match record:
@@ -152,6 +149,9 @@ class Epochs:
                 if counts:
                     self.opened, self.opening, self.ended = record, offset, None
                     self.first = self.first or record
+                    # A topic that was made again holds no earlier rows.
+                    same = {o.topic: o for o in self.shown.values() if o.topic_id == _id_of(record, o.topic)}
+                    self.shown |= {o.topic: o for o in record.outputs} | same
                     self.asked = self.abandon = False
             case Completed() | Abandoned():
                 counts = self.opened is not None and self.ended is None and record.epoch == self.opened.epoch
@@ -159,6 +159,8 @@ class Epochs:
                     self.ended, self.abandon = record, False
                     if isinstance(record, Completed):
                         self.kept.append(Complete(self.opened, record, self.opening))
+                        # Of the kept ones alone: another driver, who reads a trimmed log, must find the same.
+                        self.shown = {o.topic: o for c in self.kept for o in c.opened.outputs}
             case EpochRequest(what="open"):
                 counts = self.asked = True
             case _:
@@ -179,6 +181,10 @@ class Epochs:
         if isinstance(every, int):
             return fresh >= every
         return self.opened is None or now - self.opened.clock >= every / timedelta(milliseconds=1)
+
+
+def _id_of(opened: Opened, topic: str) -> str | None:
+    return next((o.topic_id for o in opened.outputs if o.topic == topic), None)
 
 
 class EpochLog(Protocol):

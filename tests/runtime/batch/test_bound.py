@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import falkirk as fk
-from falkirk.checkpoint.epochs import Opened
+from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.connectors.kafka.admin.described import TopicInfo
@@ -32,3 +32,31 @@ def test_each_source_of_a_topic_reads_all_of_it() -> None:
         (0, PIECE + 5, PIECE + 7),
         (1, PIECE + 5, PIECE + 7),
     ]
+
+
+def test_an_epoch_replaces_what_any_epoch_before_has_left_in_its_sinks() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    bids = flow.source("bids", key="n", value=fk.Json({"n": int}))
+    for sink in ("old", "new"):
+        bids.sink(sink, key="n", value=fk.Json())
+    batch, epochs = bound(flow), Epochs()
+
+    def opened(epoch: int, **ends: int) -> list[tuple[str, int, int]]:
+        """The ranges that it replaces, by topic."""
+        outputs = tuple(OutputEnds(topic, f"id of {topic}", (Offset(end),)) for topic, end in ends.items())
+        epochs.admit(Offset(2 * epoch), Opened(Epoch(epoch), Millis(0), (), outputs, "f"))
+        return [(place.topic, start, end) for _, place, start, end in batch.replaced(epochs)]
+
+    def ended(epoch: int, *, whole: bool) -> None:
+        end = Completed(Epoch(epoch), Millis(0), (), 0) if whole else Abandoned(Epoch(epoch), Millis(0), "no")
+        epochs.admit(Offset(2 * epoch + 1), end)
+
+    assert not opened(0, old=0, new=50)
+    ended(0, whole=False)
+    assert opened(1, old=4, new=60) == [("old", 0, 4), ("new", 50, 60)], "of an epoch that was abandoned"
+    ended(1, whole=True)
+    assert opened(2, old=8) == [("old", 4, 8)]
+    ended(2, whole=True)
+    assert opened(3, old=9, new=70) == [("old", 8, 9), ("new", 60, 70)], "of an epoch before the last one"
+    ended(3, whole=False)
+    assert opened(4, old=10, new=75) == [("old", 8, 10), ("new", 60, 75)]

@@ -121,11 +121,10 @@ class BoundBatch:
 
     def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:
         """Where the rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""
-        if self.stage.regime.history != "whole" or epochs.shown is None or epochs.opened is None:
+        if self.stage.regime.history != "whole" or epochs.opened is None:
             return
-        before = {o.topic: o for o in epochs.shown.outputs}
         for number, (sink, now) in enumerate(zip(self.stage.sinks, epochs.opened.outputs, strict=False)):
-            was = before.get(now.topic)
+            was = epochs.shown.get(now.topic)
             if sink.key is None:
                 continue
             for p, end in enumerate(now.ends):
