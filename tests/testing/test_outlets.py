@@ -1,4 +1,4 @@
-"""Sinks of PostgreSQL and of files in a test: what would be written is in `app.sinks`, and crashes change nothing of it."""
+"""Sinks of PostgreSQL, Delta Lake and files in a test: what would be written is in `app.sinks`, and crashes change nothing of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import falkirk as fk
 USERS = fk.Json({"id": str, "name": str})
 
 
-def test_a_table_with_a_key_has_the_last_row_of_each_key() -> None:
+@pytest.mark.parametrize(
+    "sink", [("sink_postgres", "shop"), ("sink_delta", "/nowhere")], ids=["PostgreSQL", "Delta Lake"]
+)
+def test_a_table_with_a_key_has_the_last_row_of_each_key(sink: tuple[str, str]) -> None:
     flow = fk.Flow("users")
-    flow.source("users", key="id", value=USERS, changes="upsert").sink_postgres("table", "shop", key="id")
+    users = flow.source("users", key="id", value=USERS, changes="upsert")
+    getattr(users, sink[0])("table", sink[1], key="id")
     app = fk.testing.App(flow)
     app.send("users", [{"id": "a", "name": "ann"}, {"id": "b", "name": "bob"}])
     app.run()
@@ -22,6 +26,7 @@ def test_a_table_with_a_key_has_the_last_row_of_each_key() -> None:
         ("a", {"id": "a", "name": "ann"}), ("b", {"id": "b", "name": "bob"})
     ]  # fmt: skip
     assert table.table == {"b": {"id": "b", "name": "bert"}}
+    assert table.frame.columns == ["id", "name"]
     assert [record.maker.step for record in table.records if record.maker] == [1, 1, 2, 2]
 
 

@@ -16,7 +16,7 @@ from falkirk.stream.dataflow.batch import TS, WEIGHT
 from falkirk.stream.dataflow.packing import unpacked
 from falkirk.stream.dataflow.process import moment
 from falkirk.stream.dataflow.records import Message
-from falkirk.stream.definition.outlets import GONE, WEIGHT_COLUMN, TablePlan
+from falkirk.stream.definition.outlets import GONE, WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.operators.sinks.outlet import OutletSink
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
@@ -36,12 +36,12 @@ def outlets_of(plan: Plan) -> dict[str, OutletSink]:
 def logged(sink: OutletSink, messages: Sequence[Message]) -> Sink:
     """A sink with the rows that its log has. In a table with a key, a row that is gone is a tombstone. A row of files that
     takes another back has a weight of −1."""
-    weight = {WEIGHT_COLUMN: pl.Int64()} if sink.changes and not isinstance(sink.plan, TablePlan) else {}
+    weight = {WEIGHT_COLUMN: pl.Int64()} if sink.changes and isinstance(sink.plan, FilesPlan) else {}
     return Sink(tuple(record for m in messages for record in _rows(sink, m)), {**sink.schema, **weight})
 
 
 def _rows(sink: OutletSink, message: Message) -> Iterator[Record]:
-    columns = sink.plan.key if isinstance(sink.plan, TablePlan) else ()
+    columns = () if isinstance(sink.plan, FilesPlan) else sink.plan.key
     headers = list(message.headers() or ())
     for row in unpacked(message.value() or b"", f"the log of {sink.id}").iter_rows(named=True):
         millis, gone = row.pop(TS), row.pop(GONE, False)
