@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import falkirk as fk
+from falkirk.errors import DefinitionError
 from falkirk.stream.flow.load import load_flow
 from falkirk.stream.sql.catalog import Catalog, Job, kind_of
 
@@ -78,6 +80,23 @@ def test_rows_with_lists_are_shown_too(catalog: Catalog, tmp_path: Path) -> None
     flow = loaded(catalog.select("select auction, tags from bids", "q"), tmp_path)
     rows = [{"auction": 1, "price": 1.0, "who": "a", "at": None, "tags": ["x"]}]
     assert fk.testing.run(flow, {"bids": rows}).sinks["q"].rows == [{"auction": 1, "tags": ["x"], "weight": 1}]
+
+
+def test_rows_with_decimals_can_be_inserted_shown_and_explained(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create("create table paid (id bigint, region varchar, usd decimal(9, 2))")
+    entry, rows = catalog.values("insert into paid values (1, 'eu', 1.50), (2, 'eu', 2.25)")
+    assert catalog.reader(entry.name).plan().stages
+    for query, due in [
+        ("select * from paid", {(1, "eu", Decimal("1.50")): 1, (2, "eu", Decimal("2.25")): 1}),
+        ("select usd from paid", {(Decimal("1.50"),): 1, (Decimal("2.25"),): 1}),
+        ("select region, sum(usd) as usd from paid group by region", {("eu", Decimal("3.75")): 1}),
+        ("select sum(usd) as usd from paid", {(Decimal("3.75"),): 1}),
+    ]:
+        assert catalog.explained(query).plan().stages
+        app = fk.testing.run(loaded(catalog.select(query, "q"), tmp_path), {"paid": rows}, step_rows=1)
+        assert total(app.sinks["q"].rows) == due
+    with pytest.raises(DefinitionError, match="rows of this result change, and have only decimals, lists or structs"):
+        catalog.select("select sum(usd) as usd from paid group by region", "q")
 
 
 def test_values_become_rows_with_the_types_of_the_table(catalog: Catalog) -> None:

@@ -155,6 +155,7 @@ class Catalog:
         stream = self._stream(Text(body, PLACE), job)
         wanted = shown_order(order, stream.schema, sql)
         text = Text(body, PLACE)
+        _key_of_result(stream, text)
         table = _table(job, stream.schema, {"changes": "weights"}, text)
         insert = f"insert into {quoted(job)} {body.strip()}"
         node = checked_query(_one(body)[1], text)
@@ -197,15 +198,15 @@ class Catalog:
         with attributed(PLACE):
             for statement in statements(file.text):
                 file.add(statement)
-        file.tables[name].sink(
-            "out", value=Json(), key=key_of_row(file.tables[name].schema), topic=f"{name}.out", changes="weights"
-        )
+            key = key_of_row(file.tables[name].schema) or None
+            file.tables[name].sink("out", value=Json(), key=key, topic=f"{name}.out", changes="weights")
         return file.flow
 
     def explained(self, sql: str) -> Flow:
         """The flow of a query, for explain. Raises DefinitionError."""
         file, stream = self._compiled(Text(sql, PLACE), "query")
-        stream.sink("result", value=Json(), key=key_of_row(stream.schema), changes="weights")
+        with attributed(PLACE):
+            stream.sink("result", value=Json(), key=_key_of_result(stream, Text(sql, PLACE)), changes="weights")
         return file.flow
 
     def found(self, table: exp.Table, text: Text) -> Entry:
@@ -273,6 +274,17 @@ def kind_of(sql: str) -> str:
     if isinstance(node, exp.Create) and node.kind in ("TABLE", "VIEW"):
         return "create" if node.kind == "VIEW" or isinstance(node.this, exp.Schema) else "create as"
     return "drop" if isinstance(node, exp.Drop) else ""
+
+
+def _key_of_result(stream: Stream[Any], text: Text) -> list[str] | None:
+    """The key of the records of a result; None if it needs none. Raises DefinitionError if it has none."""
+    key = key_of_row(stream.schema)
+    if not key and stream._op.changes and stream._op.unique != frozenset():
+        raise text.error(
+            None, "rows of this result change, and have only decimals, lists or structs",
+            "select one of the columns that it is grouped by, too",
+        )  # fmt: skip
+    return key or None
 
 
 def _one(sql: str) -> tuple[Text, exp.Expr]:

@@ -163,8 +163,12 @@ class FileFlow:
 
 
 def key_of_row(schema: pl.Schema) -> list[str]:
-    """The columns by which all changes of a row go to one partition: those that can be a key."""
-    return [column for column, dtype in schema.items() if not dtype.is_nested()]
+    """The columns by which all changes of a row go to one partition: those that can be a key.
+
+    >>> key_of_row(pl.Schema({"id": pl.Int64(), "usd": pl.Decimal(9, 2), "tags": pl.List(pl.String())}))
+    ['id']
+    """
+    return [column for column, dtype in schema.items() if not dtype.is_nested() and not dtype.is_decimal()]
 
 
 def _key(columns: str) -> str | list[str]:
