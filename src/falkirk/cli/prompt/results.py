@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -53,7 +54,8 @@ class Results:
         for column, descending in reversed(self._order):
             at = names.index(column)
             there = [row for row in rows if row[at] is not None]
-            rows = sorted(there, key=lambda row: row[at], reverse=descending) + [row for row in rows if row[at] is None]
+            there.sort(key=lambda row: _place(row[at]), reverse=descending)
+            rows = there + [row for row in rows if row[at] is None]
         return rows
 
     def lines(self, most: int | None = None, width: int | None = None) -> list[str]:
@@ -65,6 +67,14 @@ class Results:
         left = len(rows) - len(shown)
         note = f"({counted(len(rows), 'row')}{f', of which {left:,} are not shown' if left else ''})"
         return [line if width is None or len(line) <= width else line[: width - 1] + "…" for line in [*table, note]]
+
+
+def _place(value: Any) -> Any:
+    """What sorts values, those in lists and structs too. Nulls in them come last."""
+    if isinstance(value, list | Mapping):
+        parts = value.values() if isinstance(value, Mapping) else value
+        return [(part is None, 0 if part is None else _place(part)) for part in parts]
+    return value
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -85,8 +95,8 @@ def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 def spelt(value: Any) -> str:
     """A value for people.
 
-    >>> spelt(None), spelt("a\\nb"), spelt([1, 2])
-    ('–', 'a b', '[1,2]')
+    >>> spelt(None), spelt("a\\nb"), spelt([1, 2]), spelt(Decimal("1.50"))
+    ('–', 'a b', '[1,2]', '1.50')
     """
     if value is None:
         return "–"
@@ -94,6 +104,6 @@ def spelt(value: Any) -> str:
         return " ".join(value.splitlines())
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
-    if isinstance(value, bool | date | int | float):
+    if isinstance(value, bool | date | int | float | Decimal):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return msgspec.json.encode(value).decode()

@@ -54,7 +54,7 @@ class Session:
 
     def run(self, statement: str) -> bool:
         """One statement; False: the session ends. Raises FalkirkError."""
-        word, _, rest = statement.strip().rstrip(";").partition(" ")
+        word, rest = [*statement.strip().rstrip(";").split(maxsplit=1), "", ""][:2]
         word, rest = word.lower(), rest.strip()
         match word:
             case "quit" | "exit" | "\\q":
