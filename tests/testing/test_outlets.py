@@ -1,4 +1,4 @@
-"""Sinks of PostgreSQL, Delta Lake and files in a test: what would be written is in `app.sinks`, and crashes change nothing of it."""
+"""Sinks of tables and files in a test: what would be written is in `app.sinks`, and crashes change nothing of it."""
 
 from __future__ import annotations
 

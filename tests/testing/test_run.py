@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -196,6 +197,27 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         fk.testing.run(flow, {"bids": ROWS[:2]}, crash_at=[9])
     with pytest.raises(ConfigError, match="reads no topic 'tops'"):
         fk.testing.run(flow, {"bids": ROWS}, partitions={"tops": 2})
+    with pytest.raises(ConfigError, match=r"crash_at=3 is no list of steps\n.*crash_at=\[3\]"):
+        fk.testing.run(flow, {"bids": ROWS}, crash_at=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="crash_at='all' does not name steps"):
+        fk.testing.run(flow, {"bids": ROWS}, crash_at="all")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="inputs are a dict"):
+        fk.testing.run(flow, ROWS)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a step cannot read 0 records"):
+        fk.testing.run(flow, {"bids": ROWS}, step_rows=0)
+    with pytest.raises(ConfigError, match=r"no sink called 'top'\n.*did you mean 'tops'"):
+        _ = app.sinks["top"]
+    with pytest.raises(ConfigError, match=r"'bids' has 1 partition from 0 on, and not 1\n.*partitions=\{'bids': 2\}"):
+        app.send("bids", [fk.testing.Record(value={"auction": 1, "price": 2}, partition=1)])
+
+
+def test_rows_with_nan_are_the_same_after_crashes() -> None:
+    flow = fk.Flow("ratios")
+    bids = flow.source("bids", key="auction", value=BID)
+    ratios = bids.select("auction", ratio=(fk.col("price") - fk.col("price")).cast(fk.Float64) / 0)
+    ratios.sink_parquet("ratios", "/nowhere")
+    (row,) = fk.testing.run(flow, {"bids": ROWS[:1]}, crash_at="everywhere").sinks["ratios"].rows
+    assert math.isnan(row["ratio"])
 
 
 TYPED: list[tuple[Any, Any]] = [

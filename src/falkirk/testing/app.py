@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from falkirk import durations
 from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.durations import DurationLike
-from falkirk.errors import FalkirkError
+from falkirk.errors import ConfigError, FalkirkError
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.access.producing import Rows, Sent, encoded, placed, source_named, topic_of
 from falkirk.stream.dataflow.process import moment
@@ -22,6 +22,7 @@ from falkirk.testing.looking import Looking
 from falkirk.testing.outlets import outlets_of
 from falkirk.testing.process import Process
 from falkirk.testing.simulator.plan import FOREVER
+from falkirk.wording import counted
 
 OnDivergence: TypeAlias = Literal["stop", "correct"]
 
@@ -60,6 +61,8 @@ class App(Looking):
         `on_divergence` is that of `falkirk run`. `now` is where the clock begins: a datetime with a zone; None: at the
         start of 2026, in UTC. Raises DefinitionError, ConfigError and SourceError.
         """
+        if step_rows is not None and step_rows < 1:
+            raise ConfigError(f"a step cannot read {step_rows} records", hint="step_rows=1, or None: all that wait")
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
@@ -310,5 +313,11 @@ class App(Looking):
         self._warned = self._warned or warned_of_dates(letters, self.now)
 
     def _append(self, topic: str, record: Sent) -> None:
-        place = TopicPartition(topic, placed(record, topic, self._cluster.counts[topic], self._unkeyed))
+        count = self._cluster.counts[topic]
+        place = TopicPartition(topic, placed(record, topic, count, self._unkeyed))
+        if not 0 <= place.partition < count:
+            raise ConfigError(
+                f"topic {topic!r} has {counted(count, 'partition')} from 0 on, and not {place.partition}",
+                hint=f"partitions={{{topic!r}: {place.partition + 1}}} gives it more",
+            )
         self._cluster.broker[place].append(record.key, record.value, record.millis, None, record.headers)

@@ -18,7 +18,7 @@ from falkirk.stream.stages.plan import Plan
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.outlets import logged
 from falkirk.testing.process import Process
-from falkirk.testing.records import Sink, sink_of
+from falkirk.testing.records import Sink, Sinks, sink_of
 
 
 class Looking:
@@ -38,7 +38,7 @@ class Looking:
     def sinks(self) -> dict[str, Sink]:
         """What each sink has written, by the sink's name. Of a sink outside Kafka: a record for each row."""
         outside = {sink.id: logged(sink, self._written[topic]) for topic, sink in self._outlets.items()}
-        return outside | {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()}
+        return Sinks(outside | {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()})
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:

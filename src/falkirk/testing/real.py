@@ -32,7 +32,7 @@ from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.access.producing import Rows, encoded, placed, source_named, topic_of
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.stages.plan import Plan
-from falkirk.testing.records import Sink, sink_of
+from falkirk.testing.records import Sink, Sinks, sink_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +96,6 @@ def _written(plan: Plan, settings: Settings, topics: Topics) -> Result:
             return sorted(peek.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
 
     sinks = {name: sink_of(view, all_of(view.topic)) for name, view in views.items()}  # type: ignore[arg-type]
-    return Result(sinks, [msgspec.json.decode(m.value() or b"{}") for topic in sorted(letters) for m in all_of(topic)])
+    return Result(
+        Sinks(sinks), [msgspec.json.decode(m.value() or b"{}") for topic in sorted(letters) for m in all_of(topic)]
+    )

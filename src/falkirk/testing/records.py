@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.blame import did_you_mean
+from falkirk.errors import ConfigError
 from falkirk.stream.access.endpoints import View
 from falkirk.stream.access.producing import Record
 from falkirk.stream.dataflow.process import moment
@@ -49,6 +51,19 @@ class Sink:
             else:
                 found[key] = record.value
         return found
+
+
+class Sinks(dict[str, Sink]):
+    """Sinks by their names. Raises ConfigError for another name.
+
+    >>> Sinks({"totals": Sink((), {})})["total"]
+    Traceback (most recent call last):
+    falkirk.errors.ConfigError: the flow has no sink called 'total'
+      to do: did you mean 'totals'? there are: totals
+    """
+
+    def __missing__(self, name: str) -> Sink:
+        raise ConfigError(f"the flow has no sink called {name!r}", hint=did_you_mean(str(name), self))
 
 
 def sink_of(view: View, messages: Sequence[Message]) -> Sink:

@@ -47,6 +47,7 @@ def run(
     >>> fk.testing.run(flow, {"bids": rows}, crash_at=[3]).sinks["stats"].table
     {7: {'auction': 7, 'n': 2, 'top': 200}, 8: {'auction': 8, 'n': 1, 'top': 90}}
     """
+    _check(inputs, crash_at)
     calm = _run(flow, inputs, step_rows, partitions, now)
     steps = range(1, calm.steps + 1) if crash_at == "everywhere" else crash_at
     if late := [n for n in steps if not 1 <= int(n) <= calm.steps]:
@@ -61,6 +62,20 @@ def run(
     return app
 
 
+def _check(inputs: object, crash_at: object) -> None:
+    if not isinstance(inputs, Mapping):
+        raise ConfigError(
+            f"inputs are a dict, not {inputs!r:.60}", hint='for each source its rows: {"bids": [{…}, {…}]}'
+        )
+    steps = crash_at if isinstance(crash_at, Collection) and not isinstance(crash_at, str) else [crash_at]
+    if crash_at != "everywhere" and not all(isinstance(step, int) for step in steps):
+        raise ConfigError(
+            f"crash_at={crash_at!r} does not name steps", hint='crash_at=[1, 3], or crash_at="everywhere"'
+        )
+    if isinstance(crash_at, int):
+        raise ConfigError(f"crash_at={crash_at} is no list of steps", hint=f"crash_at=[{crash_at}]")
+
+
 def _run(
     flow: Flow,
     inputs: Mapping[str, Rows],
@@ -70,7 +85,7 @@ def _run(
     crash_at: Collection[int] = (),
     ending: Ending = Ending.UNSEEN,
 ) -> App:
-    app = App(flow, partitions=partitions, topics=inputs.keys(), now=now)
+    app = App(flow, partitions=partitions, step_rows=step_rows, topics=inputs.keys(), now=now)
     for name, rows in inputs.items():
         app.send(name, rows)
     app.step_rows = step_rows or max(1, -(-app.waiting // STEPS))
@@ -96,6 +111,6 @@ def _compare(calm: App, crashed: App, ending: Ending) -> None:
 def _difference(due: Sink, found: Sink) -> str:
     told = [[(r.key, r.value, r.timestamp, r.headers) for r in sink.records] for sink in (due, found)]
     for i, (a, b) in enumerate(zip(*told, strict=False)):
-        if a != b:
+        if a != b and repr(a) != repr(b):  # NaN does not equal itself
             return f"record {i} is {b}, and was {a} without them"
     return "" if len(told[0]) == len(told[1]) else f"{counted(len(told[1]), 'record')}, and {len(told[0])} without them"
