@@ -55,6 +55,29 @@ def test_map_calls_a_function_for_each_row(rows: list[dict[str, Any]], rng: rand
 
 
 @given(rows_of, Rng)
+def test_a_function_may_change_the_dict_that_it_gave_for_its_next_row(
+    rows: list[dict[str, Any]], rng: random.Random
+) -> None:
+    last: dict[str, Any] = {}
+
+    def mapped(row: dict[str, Any]) -> dict[str, Any]:
+        last.update(row, s="y")
+        return last
+
+    def several(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for s in ("x", "y"):
+            row["s"] = s
+            yield row
+
+    both = [{"a": row["a"], "s": s} for row in rows for s in ("x", "y")]
+    assert through(lambda s: s.map(mapped), rows, rng) == both[1::2]
+    assert through(lambda s: s.flat_map(several), rows, rng) == both
+    processed = through(lambda s: s.key_by("a").process(lambda row, key: several(row), id="process"), rows, rng)
+    assert processed == both
+    assert through(lambda s: s.key_by("a").process(lambda row, key: mapped(row), id="process"), rows, rng) == both[1::2]
+
+
+@given(rows_of, Rng)
 def test_flat_map_gives_any_number_of_rows(rows: list[dict[str, Any]], rng: random.Random) -> None:
     def several(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for _ in range(row["a"] % 3):

@@ -26,6 +26,18 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
     return pl.DataFrame([_series(n, [r.get(n) for r in rows], t) for n, t in schema.items()])
 
 
+def as_given(row: Any) -> Any:
+    """A row as a user's function gives it now: it may change the same dict for its next row.
+
+    >>> given = {"n": 1}
+    >>> rows = [as_given(given)]
+    >>> given["n"] = 2
+    >>> rows
+    [{'n': 1}]
+    """
+    return row.copy() if type(row) is dict else row
+
+
 def _series(name: str, values: list[Any], dtype: pl.DataType) -> pl.Series:
     if isinstance(dtype, _LOOSE):
         fit = fit_of(dtype)

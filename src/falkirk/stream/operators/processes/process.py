@@ -36,7 +36,7 @@ from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.process import KeyContext, Process, Rows, Timer, moment
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.frames import misfits
+from falkirk.stream.definition.frames import as_given, misfits
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.types import schema_of
 from falkirk.stream.operators.groups.versions import changed, check_earlier_tables, check_types
@@ -246,7 +246,8 @@ class _Out:
         try:
             made = call()
             # A generator runs while its results are read.
-            rows = [] if made is None else [made] if isinstance(made, Mapping) else list(made)
+            several = () if made is None else (made,) if isinstance(made, Mapping) else made
+            rows = [as_given(row) for row in several]
             if self.careful:
                 self._check(state, where, rows)
         except FAILURES as error:

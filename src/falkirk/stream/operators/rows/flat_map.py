@@ -12,6 +12,7 @@ from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.frames import as_given
 from falkirk.stream.operators.rows.expressing import made_batch
 
 
@@ -48,4 +49,4 @@ def flat_mapped(operator: FlatMap, run: StepRun, batch: Batch) -> Batch:
 def _listed(rows: Any) -> list[Any]:
     if rows is None or isinstance(rows, Mapping):
         raise TypeError(f"flat_map gives an iterable of dicts, not {'None' if rows is None else 'one dict'}")
-    return list(rows)
+    return [as_given(row) for row in rows]

@@ -12,6 +12,7 @@ from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.frames import as_given
 from falkirk.stream.operators.rows.expressing import made_batch
 
 
@@ -35,7 +36,7 @@ def mapped(operator: Map, run: StepRun, batch: Batch) -> Batch:
     made: list[Any] = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         try:
-            made.append(function(row))
+            made.append(as_given(function(row)))
         except FAILURES as error:
             catching.row(i, error)
     every = range(len(batch))
