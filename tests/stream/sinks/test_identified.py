@@ -206,3 +206,14 @@ def test_a_sink_must_have_the_columns_that_are_assumed_to_be_unique() -> None:
         rows.assume_unique("order", "usd").sink("last", key="order", value=fk.Json())
     with pytest.raises(DefinitionError, match="there is no column 'ordr'"):
         rows.assume_unique("ordr")
+
+
+def test_the_key_that_an_error_names_is_accepted_behind_a_join() -> None:
+    flow = fk.Flow("shop")
+    stock = flow.source("stock", key="sku", value=fk.Json({"sku": str, "shop": str}), changes="upsert")
+    plans = flow.source("plans", key="plan", value=fk.Json({"plan": str, "shop": str}), changes="upsert")
+    joined = stock.join(plans, on="shop", id="joined")
+    with pytest.raises(DefinitionError, match="one row for each plan, shop, sku here"):
+        joined.sink("out", key=["shop", "plan"], value=fk.Json())
+    joined.sink("out", key=["plan", "shop", "sku"], value=fk.Json())
+    flow.plan()

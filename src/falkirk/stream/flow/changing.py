@@ -16,7 +16,7 @@ from falkirk.stream.definition.keys import checked_key
 from falkirk.stream.definition.on_error import DeadLetter, OnError
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.definition.pattern import Topics
-from falkirk.stream.flow.joining.joins import check_one_writer
+from falkirk.stream.flow.joining.joins import check_one_writer, placed_by
 from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, key_of
 from falkirk.stream.formats.debezium import Debezium
 from falkirk.stream.formats.types import type_name
@@ -214,10 +214,11 @@ def check_unique(before: op.Operator, key: Key, where: str) -> None:
     """Raises DefinitionError if the key does not identify the rows of a stream that changes, or has several writers."""
     unique = before.unique
     if unique is not None and not unique <= set(key.columns):
+        needed = ", ".join(sorted(unique | placed_by(before)))
         raise DefinitionError(
             f"the sink's key {', '.join(key.columns)} does not identify a row",
             where=where,
-            hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
+            hint=f"there is one row for each {needed} here: use these columns as the key",
         )
     check_one_writer(before, key, where)
 

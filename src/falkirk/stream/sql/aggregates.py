@@ -52,6 +52,12 @@ _SPREADS: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
 _WRITTEN: Mapping[type[exp.Expr], str] = {exp.GroupConcat: "string_agg"}
 """Names that the parser changes."""
 
+_INSTEAD: Mapping[type[exp.Expr], str] = {
+    exp.FirstValue: "arg_min(x, at) over (…) is x of the row with the least at",
+    exp.LastValue: "arg_max(x, at) over (…) is x of the row with the greatest at",
+}
+"""What to write for those that streams do not have."""
+
 LEAST_WHOLE = 8
 """How many digits in front of the point a decimal must be able to have, to be added up."""
 
@@ -109,7 +115,7 @@ class Aggregates:
             raise self._error(
                 function,
                 f"{_WRITTEN.get(type(function)) or function.sql_name().lower()} is not an aggregate that streams have",
-                f"there are: {KNOWN}",
+                _INSTEAD.get(type(function), f"there are: {KNOWN}"),
             )
         self.given[node] = name
 

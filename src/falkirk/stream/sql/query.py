@@ -278,6 +278,12 @@ class Compiler:
         group = node.args.get("group")
         keys = [e.unnest() for e in group.expressions] if group is not None else []
         if group is not None:
+            if group.args.get("all"):
+                raise self.text.error(
+                    node.expressions[0],
+                    "group by all is not supported",
+                    "name columns, or their numbers: group by 1, 2",
+                )
             self.text.only(group)
         relation = self._windows_of_group(node, relation, keys)
         build = relation.expressions(self.text)

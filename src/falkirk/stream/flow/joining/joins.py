@@ -167,6 +167,15 @@ def _named(columns: Sequence[Out], column: str, port: int) -> str | None:
     return next((out.name for out in columns if (out.left, out.right)[port] == column), None)
 
 
+def placed_by(before: op.Operator) -> frozenset[str]:
+    """Behind a join, the columns of its key: a sink's key needs them, so that one task writes each of its rows."""
+    found = before
+    while found.row_wise and len(found.inputs) == 1:
+        found = found.inputs[0]
+    placed = before.partitioned if isinstance(found, op.Join) and found.root == before.root else None
+    return frozenset(() if placed is None else placed.columns)
+
+
 def check_one_writer(before: op.Operator, key: Key, where: str) -> None:
     """Raises DefinitionError if several tasks could write one key of a sink, behind a join or where the user says what
     identifies a row. A row that gets another join key moves to another task, and its old row could be removed after its new
