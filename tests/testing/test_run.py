@@ -211,6 +211,22 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         app.send("bids", [fk.testing.Record(value={"auction": 1, "price": 2}, partition=1)])
 
 
+def test_failures_are_counted_over_several_steps() -> None:
+    flow = fk.Flow("shares")
+    bids = flow.source("bids", key="auction", value=BID)
+    handled = fk.DeadLetter(stop_above="0.05%")
+    bids.map(lambda row: {"share": 1 // row["price"]}, returns={"share": int}, on_error=handled).sink(
+        "out", value=fk.Json()
+    )
+    app = fk.testing.App(flow, step_rows=1)
+    app.send("bids", [{"auction": 1, "price": 0}] * 7)
+    with pytest.raises(UserCodeError, match="6 of the last 6 failed, and stop_above= allows 5 of 10,000"):
+        app.run()
+    assert app.steps == 5
+    app.run()  # the worker is another one, and counts from the beginning
+    assert len(app.dead_letters) == 7
+
+
 def test_rows_with_nan_are_the_same_after_crashes() -> None:
     flow = fk.Flow("ratios")
     bids = flow.source("bids", key="auction", value=BID)

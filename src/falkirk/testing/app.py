@@ -57,7 +57,7 @@ class App(Looking):
     ) -> None:
         """`partitions` is the number of partitions of each topic that the flow reads, or a dict by topic. `topics` are
         existing topics that match a pattern and are not in `partitions`. A step reads up to `step_rows` records of
-        each partition; None: all that wait.
+        each partition; None: all that wait. Tables that rows are looked up in are read to their end.
         `on_divergence` is that of `falkirk run`. `now` is where the clock begins: a datetime with a zone; None: at the
         start of 2026, in UTC. Raises DefinitionError, ConfigError and SourceError.
         """

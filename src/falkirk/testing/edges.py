@@ -17,8 +17,10 @@ from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
 from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
+from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.records import Records
-from falkirk.stream.stages.plan import Stage
+from falkirk.stream.stages.plan import Plan, Stage
+from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.cluster import SETTINGS, Cluster, Message
 
 
@@ -99,7 +101,8 @@ class MemoryInputs(Inputs):
         super().__init__(cluster.plan.stages, SETTINGS, self._open_edges, tables, MemoryRereader(cluster))
 
     def allow(self, most: int | None) -> None:
-        """From now on, read up to so many records of each partition; None: all. Tables are always read to their end."""
+        """From now on, read up to so many records of each partition; None: all. Tables that are looked up are always read to
+        their end."""
         for edges in self._edges:
             edges.allow(most)
 
@@ -114,9 +117,23 @@ class MemoryInputs(Inputs):
         return dict.fromkeys(new, Offset(0))
 
     def _open_edges(self, stages: Sequence[Stage]) -> MemoryEdges:
-        edges = MemoryEdges(self._cluster, {i.topic for stage in stages for i in stage.inputs if i.table})
+        edges = MemoryEdges(self._cluster, whole_topics(self._cluster.plan))
         self._edges.append(edges)
         return edges
+
+
+def whole_topics(plan: Plan) -> set[str]:
+    """The topics that each step reads to their end: those of tables that rows are looked up in, before and behind an
+    exchange. (An upsert source is read as a table too, but what its rows give does not depend on when they come.)"""
+    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    looking = [o for stage in stages for o in stage.operators if 0 < len(o.table_ports) < len(o.inputs)]
+    waiting, behind = [o.inputs[port] for o in looking for port in o.table_ports], set[Operator]()
+    while waiting:
+        behind.add(operator := waiting.pop())
+        waiting += [before for before in operator.inputs if before not in behind]
+    changing = {source.id for stage in stages for source in stage.sources if source not in behind}
+    tables = [i for stage in plan.stages for i in stage.inputs if i.table]
+    return {i.topic for i in tables if i.kind != "source" or i.id not in changing}
 
 
 class MemoryRereader:

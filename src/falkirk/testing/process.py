@@ -21,9 +21,10 @@ from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind,
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
+from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.calls import wait_for_ends
 from falkirk.testing.cluster import Cluster
-from falkirk.testing.edges import MemoryInputs
+from falkirk.testing.edges import MemoryInputs, whole_topics
 from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import Pending
 from falkirk.testing.simulator.cluster.group import Member
@@ -70,7 +71,7 @@ class Process:
 
     def close(self, rows: int | None) -> bool:
         """Run a step of every task that has something to do, over up to `rows` records of each partition. Returns whether
-        there was one. Tables are always read to their end."""
+        there was one. Tables that rows are looked up in are always read to their end."""
         self._read(rows)
         for task in self.tasks:
             if task.rows or task.due(self.cluster.now()):
@@ -82,19 +83,25 @@ class Process:
         return bool(self.core.pipeline.staged)
 
     def waiting(self) -> int:
-        """How many records wait in the fullest partition, except tables."""
-        inputs = [(t.positions(), i) for t in self.tasks for i in t.bound.inputs if not i.input.table]
-        return max((len(self.cluster.read(i.place, at.get(i.place, Offset(0)))) for at, i in inputs), default=0)
+        """How many records wait in the fullest partition, except those of tables that rows are looked up in."""
+        whole = whole_topics(self.cluster.plan)
+        inputs = [(t.ends, i) for t in self.tasks for i in t.bound.inputs if i.place.topic not in whole]
+        return max((len(self.cluster.read(i.place, at.get(i.partition, Offset(0)))) for at, i in inputs), default=0)
 
     def commit(self, at: Callable[[Point], Order] = lambda _: Order.GO) -> bool:
         """Commit the closed steps. Returns whether it did. Raises Killed if `at` does."""
         steps = list(self.core.pipeline.staged.values())
         self._perform(at)
+        committed = all(step.owned.last is step.record for step in steps)
         for task in self.tasks:
+            failures = task.circuit.failures if isinstance(task.circuit, StageCircuit) else None
+            counted = None if failures is None else failures.windows
             task.rewind()
+            if failures is not None and counted is not None and committed:
+                failures.windows = counted  # as in production, only an abort forgets what has failed
             self.inputs.rewind(task)
         self._read(0)
-        return all(step.owned.last is step.record for step in steps)
+        return committed
 
     def flush(self) -> None:
         """The stores' contents survive the process."""
