@@ -84,4 +84,6 @@ def sink_of(view: View, messages: Sequence[Message]) -> Sink:
                 maker=row.maker,
             )
         )
-    return Sink(tuple(records), {name: view.schema.get(name, pl.Binary()) for name in view.columns})
+    written = None if view.value is None else view.value.schema  # with the columns of a change, too
+    known = {**(written or {}), **view.schema}
+    return Sink(tuple(records), {name: known.get(name, pl.Binary()) for name in view.columns})
