@@ -68,3 +68,32 @@ def test_a_table_that_is_looked_up_is_read_to_its_end_first(exchange: bool) -> N
         app.send("orders", [{"id": 1, "usd": 5}])
     app.run()
     assert [(row["city"], row["other"]) for row in app.sinks["out"].rows] == [("Paris", "Paris")] * 3
+
+
+def test_an_envelope_of_debezium_can_be_sent_as_it_is() -> None:
+    flow = fk.Flow("shop")
+    people = flow.source("people", key="id", value=fk.Json({"id": int, "city": str}), changes="debezium")
+    people.sink("out", key="id", value=fk.Json(), changes="debezium")
+    copied = fk.Flow("copy")
+    copy = copied.source("out", key="id", value=fk.Json({"id": int, "city": str}), changes="debezium")
+    copy.sink("copy", key="id", value=fk.Json())
+    about = {"source": {"table": "people"}, "transaction": None, "ts_ms": 1}
+    rows: list[dict[str, Any]] = [
+        {"before": None, "after": {"id": 1, "city": "Oslo"}, "op": "c", **about},
+        {"before": {"id": 1, "city": "Oslo"}, "after": {"id": 1, "city": "Rome"}, "op": "u", **about},
+    ]
+    app = fk.testing.run(flow, {"people": rows}, step_rows=1)
+    frame = app.sinks["out"].frame
+    assert frame.rows(named=True) == app.sinks["out"].rows
+    for given in (app.sinks["out"].rows, frame):
+        assert fk.testing.run(copied, {"out": given}).sinks["copy"].table == {1: {"id": 1, "city": "Rome"}}
+    with pytest.raises(fk.FalkirkError, match="has no column 'afer'"):
+        fk.testing.run(flow, {"people": [{"afer": None}]})
+
+
+def test_the_frame_of_a_sink_has_the_weights_of_its_changes() -> None:
+    flow = fk.Flow("shop")
+    people = flow.source("people", key="id", value=fk.Json({"id": int}), changes="upsert")
+    people.sink("out", key="id", value=fk.Json(), changes="weights")
+    sink = fk.testing.run(flow, {"people": [{"id": 1}, fk.testing.Record(key=1)]}, step_rows=1).sinks["out"]
+    assert sink.frame.rows() == [(1, 1), (1, -1)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -60,6 +60,10 @@ class Record:
 
 Rows: TypeAlias = pl.DataFrame | Iterable[Mapping[str, Any] | Record | tuple[Any, Any]]
 """What can be sent."""
+
+
+_NOT_READ = ("source", "transaction", "ts_ms", "ts_us", "ts_ns")
+"""What else is in an envelope of Debezium. Sources do not read it."""
 
 
 class Sent(NamedTuple):
@@ -120,6 +124,8 @@ def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
     [(b'7', b'{"auction":7}'), (b'8', b'no JSON')]
     """
     if isinstance(rows, pl.DataFrame):
+        if isinstance(source.value, Debezium):
+            rows = rows.drop(_NOT_READ, strict=False)
         return [sent for sent in _of_frame(source, rows, [Record()] * rows.height, clock) if sent is not None]
     if isinstance(rows, (str, bytes, Mapping, Record)):
         raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="put it into a list")
@@ -130,12 +136,17 @@ def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
 
 
 def _record(source: Source, row: Any) -> Record:
+    record = None
     if isinstance(row, Record):
-        return row
-    if isinstance(row, Mapping):
-        return Record(value=row)
-    if isinstance(row, tuple) and len(row) == 2:
-        return Record(key=row[0], value=row[1])
+        record = row
+    elif isinstance(row, Mapping):
+        record = Record(value=row)
+    elif isinstance(row, tuple) and len(row) == 2:
+        record = Record(key=row[0], value=row[1])
+    if record is not None:
+        if isinstance(source.value, Debezium) and isinstance(record.value, Mapping):
+            return replace(record, value={c: part for c, part in record.value.items() if c not in _NOT_READ})
+        return record
     raise ConfigError(
         f"{row!r:.60} is not a valid record for source {source.id!r}",
         hint="send rows as dicts, pairs of key and value, or fk.testing.Record(…)",
