@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from falkirk.errors import ConfigError
 from falkirk.runtime.app.warnings import unbounded
 from falkirk.stream.flow.load import load_flow
 
@@ -19,6 +20,11 @@ def test_an_edited_flow_is_not_taken_for_what_it_was(tmp_path: Path, monkeypatch
         file.write_text(FLOW.format(name))
         os.utime(file, (1_700_000_000, 1_700_000_000))
         assert load_flow(f"{file}:flow").name == name
+
+
+def test_a_file_of_sql_has_no_flow_with_a_name() -> None:
+    with pytest.raises(ConfigError, match="all of it is one flow\n  to do: leave out :flow"):
+        load_flow("shop.sql:flow")
 
 
 JOINS = """

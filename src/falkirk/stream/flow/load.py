@@ -49,6 +49,8 @@ def load_flow(target: str) -> Flow:
         with _loading(target):
             return flow_of(Path(target))
     place, _, name = target.partition(":")
+    if place.endswith(".sql"):
+        raise ConfigError(f"{place} is a file of SQL: all of it is one flow", hint=f"leave out :{name}")
     with _loading(target):
         module = _module(place)
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
