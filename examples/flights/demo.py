@@ -40,7 +40,7 @@ PAUSE = 1.0
 """Seconds from a recovery to the next kill."""
 SPARKS = 5.0
 """Seconds that Spark is given to be in the middle of the epoch."""
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which something that should happen is called failed."""
 
 
