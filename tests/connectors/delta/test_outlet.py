@@ -117,7 +117,7 @@ def test_a_bucket_that_refuses_is_away_and_then_goes_on(s3: S3) -> None:
 
 @pytest.mark.slow
 def test_a_bucket_that_gives_no_answer_is_away_and_then_goes_on(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_TIMEOUT", "1s")
+    monkeypatch.setenv("AWS_TIMEOUT", "5s")  # long enough for answers that a busy machine gives
     url = f"s3://{BUCKET}/table"
     one, chunk = outlet(plan(url)), Chunk(PLACE, Offset(0), Offset(7), rows_of([(0, 2)]))
     end(one)
