@@ -236,9 +236,7 @@ def _check_parts(app: App, settings: Settings) -> None:
     parts = {*(stage.id for stage in app.plan.stages), *(batch.stage.id for batch in app.batches)}
     stopped = current_requests(settings.cluster(), app.control).stopped()
     for part in sorted(parts & stopped.keys()):
-        error = stopped[part].error
-        error.what = f"part {part} has stopped, and has not processed everything: {error.what}"
-        raise error
+        raise stopped[part].error_of(part, "has not processed everything")
 
 
 def bound(target: str, settings: Settings, begun: threading.Event | None = None) -> tuple[App, Topics]:

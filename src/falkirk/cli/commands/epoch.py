@@ -78,8 +78,7 @@ def _check_runs(app: str, stage: str, requests: RequestListener) -> None:
     heard = requests.heard()
     if heard is None or (stopped := heard.stopped().get(stage)) is None:
         return
-    error = stopped.error
-    error.what = f"part {stage} has stopped, and its epoch waits: {error.what}"
+    error = stopped.error_of(stage, "its epoch waits")
     error.hint = "; ".join(filter(None, (error.hint, f"and then: falkirk resume {app} --part {stage}")))
     raise error
 

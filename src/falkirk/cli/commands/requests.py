@@ -201,13 +201,11 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
     click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
 
 
-def _check_parts(asked: AppRequest, parts: Sequence[str], but: str) -> None:
+def _check_parts(asked: AppRequest, parts: Sequence[str], so: str) -> None:
     """Raises the error of the first of these parts that has stopped by itself."""
     stopped = asked.stopped()
     for part in (part for part in parts if part in stopped):
-        error = stopped[part].error
-        error.what = f"part {part} has stopped, and {but}: {error.what}"
-        raise error
+        raise stopped[part].error_of(part, so)
 
 
 def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: str, hint: str) -> None:

@@ -49,6 +49,12 @@ class StoppedPart(msgspec.Struct, frozen=True, omit_defaults=True):
         """As it was raised."""
         return retold(self.kind, self.what, self.exit_code, where=self.where, hint=self.hint)
 
+    def error_of(self, part: str, so: str) -> FalkirkError:
+        """The same, for a command that meets the stopped part. `so`: what that means for the command."""
+        error = self.error
+        error.what = f"part {part} has stopped, and {so}: {error.what}"
+        return error
+
 
 class PartRecord(NamedTuple):
     """The last record of a part."""
