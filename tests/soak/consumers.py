@@ -38,23 +38,49 @@ def told(asked: Future[Any]) -> int:
     return offset
 
 
+class Following:
+    """Reads partitions from their beginnings on, with one client after another. It keeps for itself how far it has read
+    each: a client that has read nothing of a partition yet does not say where it is."""
+
+    def __init__(self, brokers: str, partitions: Iterable[Tp]) -> None:
+        self._brokers, self.consumer = brokers, _consumer(brokers)
+        self.positions = dict.fromkeys(partitions, OFFSET_BEGINNING)
+        self._assign()
+
+    def consume(self, most: int, patience: float) -> list[Message]:
+        """What has come, or comes within `patience` seconds."""
+        messages = self.consumer.consume(most, patience)
+        for message in messages:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                # Where there is an address at all, the client's types allow for there being none.
+                tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
+                self.positions[tp] = offset + (error is None)
+        return messages
+
+    def renew(self) -> None:
+        """Read on with another client. This one may have stopped reading a partition, as librdkafka's do now and then when a
+        broker has come back: what it does not read would look like a task that gives nothing."""
+        old, self.consumer = self.consumer, _consumer(self._brokers)
+        self._assign()
+        threading.Thread(target=old.close, daemon=True).start()  # it may never have done with a partition
+
+    def _assign(self) -> None:
+        self.consumer.assign([TopicPartition(*tp, position) for tp, position in self.positions.items()])
+
+
 class Cluster:
     """What is read of one cluster."""
 
     def __init__(self, brokers: str) -> None:
         self.brokers = brokers
         self.admin = self._admin()
-        self.consumer = _consumer(brokers)
         self.all: list[Tp] = []
+        self.followed = Following(brokers, [])
 
     def read(self, partitions: Iterable[Tp]) -> None:
         """Read these from their beginnings."""
-        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
-
-    def renew(self) -> None:
-        """Read on with another client. This one may have stopped reading a partition, as librdkafka's do now and then when a
-        broker has come back: what it does not read would look like a task that gives nothing."""
-        self.consumer = _renewed(self.consumer, self.brokers)
+        self.followed = Following(self.brokers, partitions)
 
     def wait_for(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions each has, once they are there."""
@@ -69,13 +95,11 @@ class Cluster:
 
     def behind(self) -> dict[Tp, int]:
         """Records between its positions and the ends that came with the last answers."""
+        told = self.followed.consumer.get_watermark_offsets
         return {
-            Tp(tp.topic, tp.partition): max(
-                0,
-                self.consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)[1] - tp.offset,
-            )
-            for tp in self.consumer.position(self.consumer.assignment())
-            if tp.offset >= 0
+            tp: max(0, told(TopicPartition(*tp), cached=True)[1] - position)
+            for tp, position in self.followed.positions.items()
+            if position >= 0
         }
 
     def ask(self) -> Asked:
@@ -104,9 +128,8 @@ class Ahead:
     """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone."""
 
     def __init__(self, brokers: str, partitions: Sequence[Tp]) -> None:
-        self._brokers, self._consumer = brokers, _consumer(brokers)
+        self._followed = Following(brokers, partitions)
         self._renewing = threading.Event()
-        self._consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
         self._here: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -128,24 +151,15 @@ class Ahead:
         """Read no more."""
         self._closing.set()
         self._thread.join()
-        self._consumer.close()
+        self._followed.consumer.close()
 
     def _read(self) -> None:
         while not self._closing.is_set():
-            for message in self._consumer.consume(1000, 0.1):
+            for message in self._followed.consume(1000, 0.1):
                 self._here.put(message)
             if self._renewing.is_set():
                 self._renewing.clear()
-                self._consumer = _renewed(self._consumer, self._brokers)
-
-
-def _renewed(old: Consumer, brokers: str) -> Consumer:
-    """Another client of the same partitions, from where the old one is."""
-    new = _consumer(brokers)
-    at = old.position(old.assignment())
-    new.assign([TopicPartition(tp.topic, tp.partition, tp.offset if tp.offset >= 0 else OFFSET_BEGINNING) for tp in at])
-    threading.Thread(target=old.close, daemon=True).start()  # it may never have done with a partition
-    return new
+                self._followed.renew()
 
 
 def _consumer(brokers: str) -> Consumer:

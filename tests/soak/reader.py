@@ -83,7 +83,7 @@ class Reader:
         """Read a little, settle what can be settled."""
         now = time.time()
         checker = self.checker
-        for message in [*self._ahead.taken(), *(m for c in self.clusters for m in c.consumer.consume(5000, 0.02))]:
+        for message in [*self._ahead.taken(), *(m for c in self.clusters for m in c.followed.consume(5000, 0.02))]:
             error = message.error()
             # Where there is an address at all, the client's types allow for there being none.
             tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
@@ -128,14 +128,14 @@ class Reader:
         """Read on with other clients, each from where it is."""
         self._ahead.renew()
         for cluster in self.clusters:
-            cluster.renew()
-        self._of_sources.consumer.pause([TopicPartition(*tp) for tp in self._paused])
+            cluster.followed.renew()
+        self._of_sources.followed.consumer.pause([TopicPartition(*tp) for tp in self._paused])
 
     def close(self) -> None:
         """Let go of the connections."""
         self._ahead.close()
         for cluster in self.clusters:
-            cluster.consumer.close()
+            cluster.followed.consumer.close()
 
     @staticmethod
     def _in_time(deadline: float, what: str) -> None:
@@ -159,9 +159,9 @@ class Reader:
         inputs = [tp for tp in self._kept if self.checker.backlog(tp) > BACKLOG]
         full = set(inputs) - hungry
         if pause := full - self._paused:
-            self._of_sources.consumer.pause([TopicPartition(*tp) for tp in pause])
+            self._of_sources.followed.consumer.pause([TopicPartition(*tp) for tp in pause])
         if resume := self._paused - full:
-            self._of_sources.consumer.resume([TopicPartition(*tp) for tp in resume])
+            self._of_sources.followed.consumer.resume([TopicPartition(*tp) for tp in resume])
         self._paused = full
 
 

@@ -274,7 +274,8 @@ class Soak:
                 deadline = min(time.monotonic() + self.config.patience_s, limit)
             if time.monotonic() > renew_at:
                 renew_at = limit
-                self._act("the reader reads on with other clients")
+                missing = [wound.missing for wound in self.recoveries.open]
+                self._act("the reader reads on with other clients", missing=missing, behind=self.behind)
                 self.reader.tell("renew")
             if time.monotonic() > deadline:
                 unread = f"; the reader is {self.behind:,} records behind, {self.furthest}" if self.behind else ""

@@ -41,30 +41,49 @@ def read(more: Callable[[], list[Message]], count: int) -> list[tuple[int | None
     return sorted(got)
 
 
+def renewed(ahead: Ahead) -> None:
+    first, deadline = ahead._followed.consumer, time.monotonic() + PATIENCE_S
+    ahead.renew()
+    while ahead._followed.consumer is first:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_partition_that_the_client_reads_no_more_is_read_by_the_next(kafka: str, topic: str) -> None:
     cluster = Cluster(kafka)
     cluster.read([Tp(topic, 0), Tp(topic, 1)])
     send(kafka, topic, "0")
-    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(0, b"0"), (1, b"0")]
-    cluster.consumer.pause([TopicPartition(topic, 1)])
+    assert read(lambda: cluster.followed.consume(10, 0.1), 2) == [(0, b"0"), (1, b"0")]
+    cluster.followed.consumer.pause([TopicPartition(topic, 1)])
     send(kafka, topic, "1", "2")
-    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(0, b"1"), (0, b"2")]
-    cluster.renew()
-    assert read(lambda: cluster.consumer.consume(10, 0.1), 2) == [(1, b"1"), (1, b"2")]
-    cluster.consumer.close()
+    assert read(lambda: cluster.followed.consume(10, 0.1), 2) == [(0, b"1"), (0, b"2")]
+    cluster.followed.renew()
+    assert read(lambda: cluster.followed.consume(10, 0.1), 2) == [(1, b"1"), (1, b"2")]
+    cluster.followed.consumer.close()
+
+
+def test_a_partition_of_which_a_client_read_nothing_is_read_on_by_the_next_but_one(kafka: str, topic: str) -> None:
+    cluster, ahead = Cluster(kafka), Ahead(kafka, [Tp(topic, 0), Tp(topic, 1)])
+    cluster.read([Tp(topic, 0), Tp(topic, 1)])
+    send(kafka, topic, "0")
+    for more in (lambda: cluster.followed.consume(10, 0.1), ahead.taken):
+        assert read(more, 2) == [(0, b"0"), (1, b"0")]
+    for _ in range(2):
+        cluster.followed.renew()
+        renewed(ahead)
+    send(kafka, topic, "1")
+    for more in (lambda: cluster.followed.consume(10, 0.1), ahead.taken):
+        assert read(more, 2) == [(0, b"1"), (1, b"1")]
+    cluster.followed.consumer.close()
+    ahead.close()
 
 
 def test_what_is_read_ahead_is_read_once(kafka: str, topic: str) -> None:
     ahead = Ahead(kafka, [Tp(topic, 0), Tp(topic, 1)])
     send(kafka, topic, "0")
     assert read(ahead.taken, 2) == [(0, b"0"), (1, b"0")]
-    first = ahead._consumer
     send(kafka, topic, "1")
-    ahead.renew()
-    deadline = time.monotonic() + PATIENCE_S
-    while ahead._consumer is first:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    renewed(ahead)
     send(kafka, topic, "2")
     assert read(ahead.taken, 4) == [(0, b"1"), (0, b"2"), (1, b"1"), (1, b"2")]
     ahead.close()

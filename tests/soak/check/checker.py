@@ -83,6 +83,8 @@ class Checker:
     def see(self, seen: Seen) -> None:
         """A record was read."""
         topic = seen.tp.topic
+        if seen.offset < (read := self.positions.get(seen.tp, 0)) - 1:  # the parts of a bundle have one offset
+            self.found.add(Kind.INPUT, str(seen.tp), f"it was read to {read}, and is read again from {seen.offset}")
         if topic == self.spec.steps_topic:
             self._steps(seen)
         elif topic in self.sources:

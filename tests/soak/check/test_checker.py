@@ -39,6 +39,16 @@ def test_what_the_generator_sends_again_is_input_too() -> None:
     assert (source.count, source.sum) == (5, 14)
 
 
+def test_a_reader_that_reads_twice_is_at_fault_itself() -> None:
+    world = make(random.Random(1))
+    source = Tp(world.spec.sources[0], 0)
+    checker = Checker(world.spec, world.counts())
+    for offset in (0, 1, 2, 0):
+        entry = world.logs[source][offset]
+        checker.see(Seen(source, offset, entry.key, entry.value, entry.timestamp, entry.mark, 0.0))
+    assert f"input: {source}: it was read to 3, and is read again from 0" in list(checker.found)
+
+
 seeds = st.integers(0, 2**32)
 
 
