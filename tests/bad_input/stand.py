@@ -78,7 +78,7 @@ class Stand:
         config = {key.replace("_", "."): value for key, value in config.items()}
         self.admin.create_topics([NewTopic(whole, partitions, 1, config=config)])[whole].result()
         deadline = time.monotonic() + PATIENCE_S
-        while whole not in self.admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        while whole not in self.admin.list_topics(timeout=PATIENCE_S).topics and time.monotonic() < deadline:
             time.sleep(0.02)
         return whole
 
@@ -109,7 +109,7 @@ class Stand:
         """Delete a topic, and wait until it is gone."""
         whole = self.prefix + name
         self.admin.delete_topics([whole])[whole].result()
-        while whole in self.admin.list_topics(timeout=10).topics:
+        while whole in self.admin.list_topics(timeout=PATIENCE_S).topics:
             time.sleep(0.02)
 
     def bids(self, count: int, name: str = "bids") -> None:
@@ -123,7 +123,7 @@ class Stand:
             }
             self.producer.produce(self.prefix + name, orjson.dumps(bid), str(bid["auction"]))
         self.sent += count
-        assert self.producer.flush(20) == 0
+        assert self.producer.flush(PATIENCE_S) == 0
 
     def put(self, key: bytes | None, value: bytes | None, name: str = "bids", partition: int = -1) -> tuple[int, int]:
         """Send one record; its partition and offset."""
@@ -134,7 +134,7 @@ class Stand:
             places.append((message.partition() or 0, message.offset() or 0))
 
         self.producer.produce(self.prefix + name, value, key, partition, on_delivery=delivered)
-        assert self.producer.flush(20) == 0
+        assert self.producer.flush(PATIENCE_S) == 0
         return places[0]
 
     def read(self, *names: str) -> Iterator[Seen]:
@@ -142,7 +142,7 @@ class Stand:
         return map(seen, read_topics(self.brokers, *names))
 
     def partitions(self, whole: str) -> int:
-        return len(self.admin.list_topics(whole, timeout=10).topics[whole].partitions)
+        return len(self.admin.list_topics(whole, timeout=PATIENCE_S).topics[whole].partitions)
 
     def values(self, name: str) -> list[Any]:
         """The JSON values of a topic."""
@@ -234,7 +234,7 @@ class Stand:
 
     def counts(self, sink: str) -> dict[int, int]:
         """How many bids each auction has, as far as a reader sees."""
-        if self.prefix + sink not in self.admin.list_topics(timeout=10).topics:
+        if self.prefix + sink not in self.admin.list_topics(timeout=PATIENCE_S).topics:
             return {}
         return {value["auction"]: value["n"] for value in self.values(sink)}
 

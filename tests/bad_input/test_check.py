@@ -12,6 +12,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 from tests.bad_input.stand import Stand, flow_file
+from tests.waiting import PATIENCE_S
 
 from falkirk.cli.commands.check import check_command
 from falkirk.cli.commands.topics import topics
@@ -41,7 +42,7 @@ def checked(stand: Stand, *more: str) -> dict[str, dict[str, Any]]:
 
 def topics_of(stand: Stand) -> set[str]:
     """This test's own: others make theirs on the same broker meanwhile."""
-    return {topic for topic in stand.admin.list_topics(timeout=10).topics if stand.prefix in topic}
+    return {topic for topic in stand.admin.list_topics(timeout=PATIENCE_S).topics if stand.prefix in topic}
 
 
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def test_topics_are_printed_or_made(stand: Stand) -> None:
     assert [line.split()[6] for line in done.stdout.splitlines()] == sorted(missing)
     code, _ = told(topics, stand, "--create")
     assert code == 0
-    assert missing.keys() <= stand.admin.list_topics(timeout=10).topics.keys()
+    assert missing.keys() <= stand.admin.list_topics(timeout=PATIENCE_S).topics.keys()
     stand.bids(50)
     stand.go_on(flow_file())
     stand.assert_exact()
@@ -170,7 +171,7 @@ def test_sinks_that_would_delete_results_of_old_records_are_named(
     for hours, count in ((3, 2), (2, 1), (0, 5)):
         for i in range(count):
             stand.producer.produce(bids, orjson.dumps({"id": i, "auction": i}), str(i), timestamp=now - hours * HOUR)
-    assert stand.producer.flush(20) == 0
+    assert stand.producer.flush(PATIENCE_S) == 0
     words = (
         f"topic {stats} deletes records that are older than 1h (retention.ms), and 3 records of {bids} are older: so are "
         "their results"

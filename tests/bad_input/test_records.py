@@ -140,7 +140,7 @@ def test_what_does_not_decode_is_buried_once_with_its_address_and_holds_nothing_
         stand.bids(20)
         stand.crash(stand.flow())
     stand.assert_exact(parse=readable)
-    assert f"falkirk.{stand.name}" not in " ".join(stand.admin.list_topics(timeout=10).topics)
+    assert f"falkirk.{stand.name}" not in " ".join(stand.admin.list_topics(timeout=PATIENCE_S).topics)
     found = list(stand.read(f"mine.{stand.name}.dead-letters"))
     assert len(found) == len(letters)
     for one in found:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.bad_input.stand import Stand
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.ids import Offset, TopicPartition
@@ -99,7 +100,7 @@ def test_a_record_that_its_producer_dates_far_ahead_holds_nothing_up(stand: Stan
     ahead = int(time.time() * 1000) + 400 * 24 * 3_600_000
     stand.producer.produce(f"{stand.prefix}rows", b'{"id":1,"k":"a"}', None, 0, timestamp=ahead)
     stand.producer.produce(f"{stand.prefix}rows", b"{", None, 0, timestamp=ahead)
-    assert stand.producer.flush(20) == 0
+    assert stand.producer.flush(PATIENCE_S) == 0
     stand.run(flow(stand))
     (record,) = stand.read(f"{stand.prefix}out")
     assert record.timestamp < time.time() * 1000 + 3_600_000

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from tests.bad_input.stand import BID, KEYS, Stand, count
 from tests.bad_input.test_outage import wait
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.connectors import registry as connector
@@ -54,7 +55,7 @@ def bids(stand: Stand, number: int, how_many: int) -> None:
         fastavro.schemaless_writer(out, schema, bid)
         stand.producer.produce(stand.prefix + "bids", b"\0\0\0\0%c" % number + out.getvalue(), str(bid["auction"]))
     stand.sent += how_many
-    assert stand.producer.flush(20) == 0
+    assert stand.producer.flush(PATIENCE_S) == 0
 
 
 def parsed(value: bytes) -> Any:
@@ -110,7 +111,7 @@ def test_the_command_says_what_a_registry_refuses_and_outlives_its_absence(
     shown = stand.cli(text)
     shown.assert_says(2, "refuses the schema as incompatible", "field 'n': the writer has string", "counts-value of")
     stand.cli(FLOW.format(url="http://127.0.0.1:9")).assert_says(3, "the schema registry does not answer")
-    assert f"{stand.prefix}counts" not in stand.admin.list_topics(timeout=10).topics
+    assert f"{stand.prefix}counts" not in stand.admin.list_topics(timeout=PATIENCE_S).topics
 
     text = text.replace('PREFIX + "counts"', 'PREFIX + "numbers"')
     bids(stand, 1, 50)

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from tests.bad_input.quotas import set_producer_quota
 from tests.bad_input.stand import Stand
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.worker.instructions import Commit
@@ -48,7 +49,7 @@ def fill(stand: Stand, count: int, size: int) -> None:
     for i in range(count):
         row = {"id": i, "text": f"{numbers.getrandbits(4 * size):x}"}
         stand.producer.produce(f"{stand.prefix}rows", orjson.dumps(row), str(i))
-    assert stand.producer.flush(60) == 0
+    assert stand.producer.flush(PATIENCE_S) == 0
 
 
 def rows_read(worker: Worker) -> int:

@@ -87,7 +87,7 @@ class Trial:
 
     def flush(self) -> None:
         """Until all is there."""
-        assert all(producer.flush(60) == 0 for producer in self._producers.values())
+        assert all(producer.flush(PATIENCE_S) == 0 for producer in self._producers.values())
 
     @contextmanager
     def feeding(self) -> Iterator[None]:

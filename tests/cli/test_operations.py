@@ -171,7 +171,7 @@ def test_a_command_for_an_app_that_is_not_there(kafka: str, tmp_path: Path, comm
 
 
 def topics_of(stand: Stand) -> set[str]:
-    names = stand.admin.list_topics(timeout=10).topics
+    names = stand.admin.list_topics(timeout=PATIENCE_S).topics
     return {t for t in names if t.startswith((f"falkirk.{stand.name}.", stand.prefix))}
 
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.epochs.check import HEADER, Checker, Ended, totals
 from tests.epochs.told import ToldRow, judge
 from tests.epochs.trial import Trial
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 
@@ -51,7 +52,7 @@ def test_the_checker_sees(fault: str | None, kafka: str, topic_prefix: str, monk
     for key, row in rows:
         value = None if row is None else json.dumps(row).encode()
         producer.produce(sink, value, key, partition=0, headers=[(HEADER, b"0")])
-    producer.flush(10)
+    producer.flush(PATIENCE_S)
     checker = Checker(kafka, source=bids, sinks={"totals": sink})
     checker.seen = {"totals": {0: Ended(0, {(bids, 0): (0, len(BIDS))})}}
     found = checker.judge(1)

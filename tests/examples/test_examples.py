@@ -43,12 +43,12 @@ def run_to_the_end(example: str, kafka: str, folder: Path, *more: str) -> None:
 
 def write(kafka: str, topic: str, *records: tuple[str | None, str], partitions: int = 2) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    if topic not in admin.list_topics(timeout=10).topics:
+    if topic not in admin.list_topics(timeout=PATIENCE_S).topics:
         admin.create_topics([NewTopic(topic, partitions)])[topic].result()
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "enable.idempotence": True})
     for key, value in records:
         producer.produce(topic, value, key)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def read(kafka: str, topic: str) -> list[tuple[str, dict[str, object] | None]]:
@@ -109,6 +109,6 @@ def test_door_alarm(kafka: str, tmp_path: Path) -> None:
 def wait_for(kafka: str, topic: str, records: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
     deadline = time.monotonic() + PATIENCE_S
-    while topic not in admin.list_topics(timeout=10).topics or len(read(kafka, topic)) < records:
+    while topic not in admin.list_topics(timeout=PATIENCE_S).topics or len(read(kafka, topic)) < records:
         assert time.monotonic() < deadline, f"{topic} has not come to {records} records"
         time.sleep(0.1)

@@ -76,7 +76,7 @@ def transact(producer: Producer, topic: str, *values: str, commit: bool = True) 
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value)
-        producer.flush(20)
+        producer.flush(PATIENCE_S)
     if commit:
         producer.commit_transaction(20)
     else:
@@ -110,7 +110,7 @@ def committed(brokers: str, topic: str) -> list[str]:
 def test_clients_stay_behind_the_proxy(kafka: str, proxy: Proxy, topic: str) -> None:
     producer = transactional(proxy)
     transact(producer, topic, "1", "2")
-    assert [f"{b.host}:{b.port}" for b in producer.list_topics(timeout=20).brokers.values()] == [proxy.address]
+    assert [f"{b.host}:{b.port}" for b in producer.list_topics(timeout=PATIENCE_S).brokers.values()] == [proxy.address]
     assert committed(proxy.address, topic) == ["1", "2"] == committed(kafka, topic)
     assert proxy.requests[Api.END_TXN] == 1
     assert proxy.requests[Api.FETCH] > 0
@@ -130,7 +130,7 @@ def test_large_records_and_many_pass_unchanged(kafka: str, proxy: Proxy, topic: 
 def test_several_brokers_have_a_port_each(embedded: Callable[..., EmbeddedKafka]) -> None:
     with embedded("one") as one, embedded("other") as other, Proxy(f"{one.bootstrap},{other.bootstrap}") as proxy:
         for address in proxy.address.split(","):
-            brokers = Producer({"bootstrap.servers": address}).list_topics(timeout=20).brokers.values()
+            brokers = Producer({"bootstrap.servers": address}).list_topics(timeout=PATIENCE_S).brokers.values()
             assert [f"{broker.host}:{broker.port}" for broker in brokers] == [address]
 
 

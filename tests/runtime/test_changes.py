@@ -53,7 +53,7 @@ class Shop:
             elif was is not None:
                 self._change(customer, {"id": customer, "name": None}, None, "d")
                 self.stand.producer.produce(f"{self.stand.prefix}customers", None, _key(customer))
-        assert self.stand.producer.flush(20) == 0
+        assert self.stand.producer.flush(PATIENCE_S) == 0
 
     def _change(self, id_: int, before: Any, after: Any, op: str) -> None:
         event = {"before": before, "after": after, "op": op, "source": {"lsn": 1}, "ts_ms": 1}
@@ -94,7 +94,7 @@ def read(stand: Stand) -> tuple[Counter[Any], Counter[Any]]:
 
 def seen(stand: Stand) -> int:
     name = f"{stand.prefix}totals"
-    return len(stand.values("totals")) if name in stand.admin.list_topics(timeout=10).topics else 0
+    return len(stand.values("totals")) if name in stand.admin.list_topics(timeout=PATIENCE_S).topics else 0
 
 
 @pytest.mark.slow

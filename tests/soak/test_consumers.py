@@ -29,7 +29,7 @@ def send(kafka: str, topic: str, *values: str) -> None:
     for value in values:
         for partition in range(2):
             producer.produce(topic, value, partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def read(more: Callable[[], list[Message]], count: int) -> list[tuple[int | None, bytes | None]]:

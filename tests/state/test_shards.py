@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Message, Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import PATIENCE_S
 
 from falkirk.state.shards import (
     SHARDS,
@@ -54,7 +55,7 @@ def test_partitions_are_those_of_librdkafkas_partitioners(partitioner: str) -> N
     keys = [str(n).encode() * (1 + n % 7) for n in range(300)] + [bytes([n, 255, 0]) for n in range(100)]
     for key in keys:
         producer.produce("keys", key=key, on_delivery=delivered)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     ours = murmur2_partition(murmur2(keys), 4) if partitioner == "murmur2" else crc32_partition(crc32(keys), 4)
     assert [placed[key] for key in keys] == ours.tolist()
 

@@ -30,7 +30,7 @@ def test_transactions_go_on_whichever_node_is_killed(tmp_path: Path) -> None:
             expected += values
             node.start()
             cluster.whole()
-            led = {p.leader for p in admin.list_topics("t", timeout=10).topics["t"].partitions.values()}
+            led = {p.leader for p in admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions.values()}
             assert node.number not in led
             assert cluster.balance() > 0
         assert read(cluster.bootstrap, "t", len(expected)) == expected

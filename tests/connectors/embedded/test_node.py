@@ -34,11 +34,11 @@ def make_topic(bootstrap: str, topic: str) -> None:
 
 def write_in_a_transaction(bootstrap: str, topic: str, values: list[bytes], partition: int = -1) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=partition)
-    producer.commit_transaction(30)
+    producer.commit_transaction(PATIENCE_S)
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
@@ -50,7 +50,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 
 
 def cluster_id(bootstrap: str) -> str:
-    return str(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).cluster_id)
+    return str(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).cluster_id)
 
 
 @pytest.mark.kafka
@@ -65,7 +65,7 @@ def test_a_misspelt_topic_is_not_created(kafka: str, topic_prefix: str) -> None:
     failures: list[str] = []
     producer = Producer({"bootstrap.servers": kafka, "topic.metadata.propagation.max.ms": 1})
     producer.produce(topic_prefix + "absent", b"x", on_delivery=lambda error, _: failures.append(error.name()))
-    producer.flush(30)
+    producer.flush(PATIENCE_S)
     assert failures == ["UNKNOWN_TOPIC_OR_PART"]
 
 
@@ -214,7 +214,7 @@ time.sleep(600)
     assert guard is not None
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
-    gone, alive = psutil.wait_procs([broker, guard], timeout=10)
+    gone, alive = psutil.wait_procs([broker, guard], timeout=PATIENCE_S)
     assert (len(gone), alive) == (2, [])
 
 
@@ -372,8 +372,8 @@ def test_a_node_that_ignores_the_signal_is_killed(embedded: Make) -> None:
     RunningNode(deaf.pid, psutil.Process(deaf.pid).create_time(), 9092, "4.3.0").write(broker.data_dir / "kafka.pid")
     started = time.monotonic()
     broker.stop(timeout_s=0.5)
-    assert time.monotonic() - started < 10
-    assert deaf.wait(5) == -signal.SIGKILL
+    assert time.monotonic() - started < 50
+    assert deaf.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def test_ports_are_chosen_where_no_client_is_given_one(embedded: Make) -> None:

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.faults.proxy import Proxy
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin import topics as topics_module
@@ -64,7 +65,7 @@ class Stand:
         """Records without keys."""
         for value in values:
             self._producer.produce(self.topic, value, partition=partition)
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def cut_off(self, consumer: Consumer) -> None:
         """Let a broker tell a consumer that there are none, until librdkafka does not find it by itself any more. It does if

@@ -158,7 +158,7 @@ def test_a_member_that_leaves_has_left_whatever_it_was_about_to_hear(kafka: str,
         else:  # the group has answered, and nobody has heard it yet
             assert until(lambda one=a: one.membership._consumer.memberid(), a.membership.poll)
         a.membership.leave()
-        assert until(lambda name=group: not topics.group(name, 5.0).members, seconds=20.0), n
+        assert until(lambda name=group: not topics.group(name, 5.0).members), n
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def stranger(stand: Stand) -> Iterator[Producer]:
     producer.begin_transaction()
     bid = b'{"id":2,"auction":1,"bidder":1,"price":1}'
     producer.produce(f"{stand.prefix}bids", bid, "1", timestamp=1_700_000_000_000)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     yield producer
     with suppress(KafkaException):  # there may be none any more
         producer.abort_transaction()

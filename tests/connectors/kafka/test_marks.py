@@ -37,7 +37,7 @@ def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path:
         marks = Marks(Cluster(cluster.bootstrap), reader)
         before = marks.write([PLACE])[PLACE]  # from now on both clients know this leader
         assert reader.watermarks([PLACE], end=True)[PLACE] == before + 1
-        leader = admin.list_topics(PLACE.topic, timeout=10).topics[PLACE.topic].partitions[0].leader
+        leader = admin.list_topics(PLACE.topic, timeout=PATIENCE_S).topics[PLACE.topic].partitions[0].leader
         node = next(node for node in cluster.nodes if node.number == leader)
         running = node.running()
         assert running is not None
@@ -47,7 +47,7 @@ def test_a_mark_is_behind_what_was_written_while_the_leader_was_paused(tmp_path:
             producer = Producer({"bootstrap.servers": cluster.bootstrap})
             for value in (b"1", b"2"):
                 producer.produce(PLACE.topic, value, partition=0)
-            assert producer.flush(60) == 0
+            assert producer.flush(PATIENCE_S) == 0
             found: list[Offset] = []
             asking = threading.Thread(target=lambda: found.append(marks.write([PLACE])[PLACE]))
             asking.start()

@@ -209,7 +209,7 @@ def test_several_changelogs_are_read_at_a_time_each_by_one_consumer_from_chunk_t
         p.init_transactions()
         p.begin_transaction()
     held.produce(topic, b"open", b"held", partition=2)
-    assert held.flush(20) == 0
+    assert held.flush(PATIENCE_S) == 0
     for i in range(20):
         producer.produce(topic, b"%d" % i, b"%d" % i, partition=i % 2)
     producer.commit_transaction()

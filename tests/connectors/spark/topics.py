@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -56,7 +57,7 @@ class Topic:
         """Records outside any transaction."""
         producer = Producer({"bootstrap.servers": self.brokers, "enable.idempotence": True})
         _produce(producer, self.name, partition, values, more)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def transaction(self, values: Mapping[int, Sequence[Any]], *, commit: bool = True, **more: Any) -> None:
         """A transaction that ends, with its values by partition."""
@@ -75,7 +76,7 @@ class Topic:
         producer.begin_transaction()
         for partition, some in values.items():
             _produce(producer, self.name, partition, some, more)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         return producer
 
     def settled(self) -> None:

@@ -108,7 +108,7 @@ class Stand:
             if n % 10 == 0:
                 note = json.dumps({"bidder": bid["bidder"], "n": n})
                 producer.produce(self.prefix + ("notes-short" if n % 50 else "notes-long"), note)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         self.made += count
 
     def start(self, command: str, name: str, *more: str, home: str = "") -> subprocess.Popen[str]:
@@ -146,12 +146,12 @@ class Stand:
             "transaction.timeout.ms": 300_000,
         }
         producer = Producer(settings)
-        producer.init_transactions(30)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         producer.produce(place.topic, b"", partition=place.partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield
-        producer.abort_transaction(30)
+        producer.abort_transaction(PATIENCE_S)
 
     def run(self, command: str, name: str, *more: str, code: int = 0, home: str = "") -> str:
         """The same to its end; what it said."""

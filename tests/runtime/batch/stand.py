@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import Producer
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.driver import run
@@ -103,7 +104,7 @@ class Stand:
         for i in range(count):
             place = (topic, 0) if topic else (self.source, i % PARTITIONS)
             producer.produce(place[0], b'{"auction":1,"price":1}', partition=place[1])
-        producer.flush(10)
+        producer.flush(PATIENCE_S)
 
     def driver(self, *, until_end: bool = True, app: App | None = None) -> Driver:
         app = app or self.app

@@ -9,6 +9,7 @@ from threading import Event, Thread
 import msgspec
 import pytest
 from tests.runtime.batch.stand import PARTITIONS, Stand
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs
@@ -181,7 +182,7 @@ def test_the_status_says_where_sparks_page_is_while_an_epoch_runs(stand: Stand) 
 
     def look(i: int) -> None:
         announcing.say((), stand.said[-1:])
-        announcing._announcer._producer.flush(5)
+        announcing._announcer._producer.flush(PATIENCE_S)
         shown.append(read_status(stand.app_name, stand.settings, stand.topics).batches[0].spark_ui)
 
     stand.compute.at_slice = look

@@ -56,7 +56,7 @@ def test_reports_are_summed_up_and_say_of_which_run_they_are(kafka: str, control
         forward(Report(3, "app.w-3", 77, [TaskReport("t/0", "running", rows=rows, dead=1)], commits=1))
     announcing._announcer._said = 0.0
     forward(Report(3, "app.w-3", 77, [TaskReport("t/0", "running", rows=40)], commits=1))
-    announcing._announcer._producer.flush(5)
+    announcing._announcer._producer.flush(PATIENCE_S)
     first, second = [a for record in tail.look() if (a := announced(record)) is not None]
     assert (first.run, first.report.slot, first.report.tasks[0].rows) == ("one", 3, 10)
     assert [(t.rows, t.dead) for t in second.report.tasks] == [(90, 2)]
@@ -65,7 +65,7 @@ def test_reports_are_summed_up_and_say_of_which_run_they_are(kafka: str, control
     forward(Report(3, "app.w-3", 77, [TaskReport("t/0", "running", rows=5)], commits=1))
     forward(Ended(None, 78, "ended with code 1"))
     forward(Ended(3, 77, "was killed by signal 9"))
-    announcing._announcer._producer.flush(5)
+    announcing._announcer._producer.flush(PATIENCE_S)
     counted, gone = [a.report.tasks for record in tail.look() if (a := announced(record)) is not None]
     assert (counted[0].phase, counted[0].rows) == ("running", 5)
     assert gone == [TaskReport("t/0", "recovering")]
@@ -81,7 +81,7 @@ def test_an_epoch_is_announced_while_it_is_under_way(kafka: str, control: str) -
     for state in ("complete", "running", "complete", "abandoned"):
         report = EpochReport("usual", 3, state, "sorts", 1, 2, "http://127.0.0.1:4040")  # type: ignore[arg-type]
         announcing.say((), [report])
-        announcing._announcer._producer.flush(5)
+        announcing._announcer._producer.flush(PATIENCE_S)
         heard = read_reports(cluster, control).epochs
         assert [said.report for said in heard.values()] == ([report] if state == "running" else [])
     announcing.close()

@@ -30,7 +30,7 @@ def begun(worker: Worker) -> None:
 
 def seen(stand: Stand, sink: str) -> list[Any]:
     """What a reader sees of a sink whose topic may not exist yet."""
-    exists = stand.prefix + sink in stand.admin.list_topics(timeout=10).topics
+    exists = stand.prefix + sink in stand.admin.list_topics(timeout=PATIENCE_S).topics
     return stand.values(sink) if exists else []
 
 
@@ -115,7 +115,7 @@ def test_a_backlog_of_calls_is_not_read_at_once_and_holds_up_no_other_stage(
     stand.bids(300)
     for i in range(600):
         stand.producer.produce(f"{stand.prefix}asks", bid_of(i))
-    assert stand.producer.flush(20) == 0
+    assert stand.producer.flush(PATIENCE_S) == 0
     answers = threading.Event()
 
     async def ask(row: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.soak.check.findings import Findings, Kind
 from tests.soak.check.world import SPOILS, Spoil, World, make
 from tests.soak.reader import Reader
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +52,7 @@ def read(kafka: str, world: World) -> Findings:
     """What the reader makes of it."""
     publish(kafka, world)
     reader = Reader(kafka, world.spec)
-    reader.finish({world.spec.sources[0]: world.sent}, patience=30)
+    reader.finish({world.spec.sources[0]: world.sent}, patience=PATIENCE_S)
     reader.close()
     assert not reader.troubles
     return reader.checker.found

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 from tests.connectors.spark.topics import Found, Topic
+from tests.waiting import PATIENCE_S
 
 import falkirk as fk
 from falkirk.checkpoint.driver import run
@@ -121,7 +122,7 @@ class Stand:
         for n in range(first, first + count):
             bid = {"auction": n * n % 97, "bidder": n % 13, "price": n * 7919 % 1000}
             producer.produce(self.bids.name, json.dumps(bid), str(bid["auction"]))
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def epoch(self) -> Epochs:
         """One that reads all there is."""

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from tests.connectors.spark.cluster.standalone import executor_flags, line, until
 from tests.connectors.spark.topics import Found, Topic
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -33,6 +34,7 @@ STAGE = "bidders"
 FALKIRK = """
 from falkirk.connectors.spark import executors
 from falkirk.__main__ import main
+from tests.waiting import PATIENCE_S
 executors.PATIENCE = {patience}
 main()
 """
@@ -99,7 +101,7 @@ class Driving:
         for n in range(first, first + count):
             bid = {"auction": n * n % 97, "bidder": n * n % 61, "price": n * 7919 % 1000}
             producer.produce(self.bids.name, json.dumps(bid), str(bid["auction"]))
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def part(self) -> BatchPart:
         """The batch part, as the log shows it."""

@@ -136,7 +136,7 @@ class OnSpark:
         )
         for n in range(self.sent, self.sent + count):
             producer.produce(self.bids.name, json.dumps({"auction": n % KEYS, "n": n}), str(n % KEYS))
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         self.sent += count
 
     def fed(self) -> threading.Thread:
