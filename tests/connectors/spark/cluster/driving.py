@@ -34,7 +34,6 @@ STAGE = "bidders"
 FALKIRK = """
 from falkirk.connectors.spark import executors
 from falkirk.__main__ import main
-from tests.waiting import PATIENCE_S
 executors.PATIENCE = {patience}
 main()
 """

@@ -26,7 +26,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of
 from falkirk.connectors.kafka.admin.described import MISSING, TopicInfo, described
 from falkirk.connectors.kafka.admin.members import Group, group_of
 from falkirk.connectors.kafka.client.certificates import distrust
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata, is_unheard
+from falkirk.connectors.kafka.client.clients import client, is_unheard
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.errors import (
     LOADING,
@@ -36,6 +36,7 @@ from falkirk.connectors.kafka.client.errors import (
     settings_place,
     translate,
 )
+from falkirk.connectors.kafka.client.leaders import delete_records, list_offsets
 from falkirk.connectors.kafka.client.pending_answer import PendingAnswer
 from falkirk.connectors.kafka.client.places import names_by_cluster, parted, theirs
 from falkirk.errors import ClusterError, ConfigError, UnreachableError
@@ -311,7 +312,7 @@ class Topics:
         deadline = time.monotonic() + PATIENCE
         admin = former = self._admin
         while asked:
-            for p, future in admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
+            for p, future in list_offsets(admin, asked, level, timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
                     found[TopicPartition(topic, p.partition)] = found_offset(future.result())
@@ -322,7 +323,6 @@ class Topics:
             if asked:
                 time.sleep(0.1)
                 admin = client(AdminClient, self._settings)
-                fetch_metadata(admin, {p.topic for p in asked})
         if admin is not former is self._admin:  # else another thread has replaced it
             self._replaced.append(former)
             self._admin = admin
@@ -334,7 +334,7 @@ class Topics:
         if not asked:
             return True
         done = True
-        for p, future in self._admin.delete_records(asked, request_timeout=10).items():
+        for p, future in delete_records(self._admin, asked, timeout=10).items():
             try:
                 future.result()
             except KafkaException as error:

@@ -4,6 +4,7 @@ config.py            every setting of a client, with its reason
 clients.py           makes clients, and receives their log lines
 producing.py         makes the only producer of a transactional id, and queues its records
 places.py            partitions of several clusters: addresses of the app, names within one cluster
+leaders.py           offsets and deletions, asked only of leaders that the client knows
 pending_answer.py    a question to a cluster for whose answer nobody waits
 
 errors.py            errors in words, and which of them pass by themselves

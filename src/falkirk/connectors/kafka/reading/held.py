@@ -20,6 +20,7 @@ from falkirk.checkpoint.ids import Millis, Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.errors import found_offset
+from falkirk.connectors.kafka.client.leaders import list_offsets
 from falkirk.connectors.kafka.client.places import by_cluster, ours, theirs
 
 PATIENCE = 5.0
@@ -81,7 +82,7 @@ def _ends(
 ) -> dict[TopicPartition, Offset]:
     asked = {theirs(place): place for place in places}
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    answers = admin.list_offsets(dict.fromkeys(asked, latest), isolation_level=level, request_timeout=PATIENCE)
+    answers = list_offsets(admin, dict.fromkeys(asked, latest), level, PATIENCE)
     return {asked[p]: found_offset(future.result()) for p, future in answers.items()}
 
 

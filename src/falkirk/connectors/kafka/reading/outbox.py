@@ -15,9 +15,10 @@ from falkirk.checkpoint.outlets import Chunk, Trimmed
 from falkirk.checkpoint.steps import HEADER, Maker, maker
 from falkirk.connectors.files.parquet import StepRows
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.errors import Words, found_offset, translate
+from falkirk.connectors.kafka.client.leaders import list_offsets
 from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.errors import StateError, UnreachableError
 from falkirk.stream.dataflow.batch import TS, WEIGHT
@@ -66,9 +67,7 @@ class Outbox:
 
     def _stable_end(self, place: TopicPartition) -> Offset:
         asked = {KafkaPartition(place.topic, place.partition): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-        fetch_metadata(self._admin, [place.topic])
-        level = IsolationLevel.READ_COMMITTED
-        (future,) = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10).values()
+        (future,) = list_offsets(self._admin, asked, IsolationLevel.READ_COMMITTED, timeout=10).values()
         try:
             return found_offset(future.result())
         except KafkaException as error:

@@ -18,6 +18,7 @@ from falkirk.checkpoint.ports import MARK, LogRecord, Ranges, Read
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
 from falkirk.connectors.kafka.client.config import READER, Cluster, logger
 from falkirk.connectors.kafka.client.errors import found_offset, in_words, translate
+from falkirk.connectors.kafka.client.leaders import MISSING, list_offsets
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
@@ -81,9 +82,8 @@ class BoundedReader:
         self._back = threading.Condition()
         self._admin = self._new_admin()
 
-    def _new_admin(self) -> tuple[AdminClient, set[str]]:
-        """An admin client, and the topics whose leaders it knows."""
-        return client(AdminClient, self._cluster.settings()), set()
+    def _new_admin(self) -> AdminClient:
+        return client(AdminClient, self._cluster.settings())
 
     def _made(self, committed: bool) -> _PooledConsumer:
         return _PooledConsumer(client(Consumer, self._cluster.reader(committed=committed)))
@@ -129,26 +129,22 @@ class BoundedReader:
         while True:
             # The name keeps the client alive while this thread waits for its answers: another thread may replace it, and the
             # answers of a client that is gone never come.
-            admin, led = asker = self._admin
-            new = {p.topic for p in partitions} - led
-            missing = fetch_metadata(admin, new)
-            led |= new - missing
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=patience)
+            admin = self._admin
             found = dict[TopicPartition, Offset]()
             try:
-                for p, answer in answers.items():
+                for p, answer in list_offsets(admin, asked, level, patience).items():
                     found[TopicPartition(p.topic, p.partition)] = found_offset(answer.result(2 * patience))
             except KafkaException as error:
                 if known := translate(error.args[0], f"topic {p.topic}"):
                     raise known from error
                 now = time.monotonic()
-                gone = None if not missing else now if gone is None else gone
+                gone = None if error.args[0].code() != MISSING else now if gone is None else gone
                 if gone is not None and now - gone >= GONE:
                     unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-                    raise in_words(unknown, f"topic {min(missing)}") from error
-                self._replace(asker, problem := str(error.args[0]))
+                    raise in_words(unknown, f"topic {p.topic}") from error
+                self._replace(admin, problem := str(error.args[0]))
             except FutureTimeoutError:
-                self._replace(asker, problem := f"no answer for {2 * patience:.0f} s")
+                self._replace(admin, problem := f"no answer for {2 * patience:.0f} s")
             else:
                 return found
             patience = min(2 * patience, ANSWER)
@@ -157,10 +153,10 @@ class BoundedReader:
                 logger.warning(words, p.topic, SILENT, problem)
                 say_at = float("inf")
 
-    def _replace(self, asker: tuple[AdminClient, set[str]], problem: object) -> None:
+    def _replace(self, admin: AdminClient, problem: object) -> None:
         """Ask with another client: one that knew the broker before its restart gets FENCED_LEADER_EPOCH forever."""
         logger.info("cannot ask for offsets yet: %s", problem)
-        if self._admin is asker:  # else another thread has replaced it
+        if self._admin is admin:  # else another thread has replaced it
             self._admin = self._new_admin()
         time.sleep(0.05)
 
