@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from rich.console import Console
 from tests.waiting import PATIENCE_S
 
+from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.leaders import MISSING, delete_records, list_offsets
 
@@ -20,7 +24,7 @@ class Watched(AdminClient):
     """Notes what librdkafka is asked about."""
 
     def __init__(self, brokers: str) -> None:
-        super().__init__(Cluster(brokers).settings())
+        super().__init__(Cluster(brokers).admin())
         self.asked: list[set[TopicPartition]] = []
 
     def list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec], **options: Any) -> Any:
@@ -72,6 +76,22 @@ def test_records_are_deleted_by_known_leaders_alone(
     assert answers[there].result().low_watermark == 2
     assert all(answers[place].exception() is not None for place in missing)
     assert admin.asked == [{there}]
+
+
+@pytest.mark.slow
+def test_a_question_about_a_missing_topic_does_not_create_it(tmp_path: Path) -> None:
+    settings = {"auto.create.topics.enable": "true"}
+    with EmbeddedKafka(tmp_path / "kafka", console=Console(quiet=True), settings=settings) as broker:
+        place = TopicPartition("none", 0)
+        admin = Watched(broker.bootstrap)
+        (answer,) = list_offsets(
+            admin, {place: OffsetSpec.latest()}, IsolationLevel.READ_UNCOMMITTED, PATIENCE_S
+        ).values()
+        assert answer.exception() is not None
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert "none" not in admin.list_topics(timeout=PATIENCE_S).topics
+            time.sleep(0.1)
 
 
 def test_nothing_is_asked_if_no_broker_answers() -> None:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException
 
 from falkirk.errors import ConfigError
 
@@ -98,10 +97,8 @@ def hidden(text: str, settings: Mapping[str, Any]) -> str:
     return text
 
 
-def fetch_metadata(who: Consumer | AdminClient, topics: Iterable[str]) -> set[str]:
-    """Let a client find the leaders of topics that are new to it. By itself, an idle consumer looks for them once a second,
-    and `list_offsets` of a client without a connection may look again after three. Returns those that are missing, by the
-    broker that has answered.
+def fetch_metadata(consumer: Consumer, topics: Iterable[str]) -> None:
+    """Let a consumer find the leaders of topics that are new to it. By itself, an idle one looks for them once a second.
 
     In the end it finds them by itself; if no broker answers here, that is left to it, for the other topics too.
 
@@ -111,12 +108,7 @@ def fetch_metadata(who: Consumer | AdminClient, topics: Iterable[str]) -> set[st
     ...         raise KafkaException
     >>> fetch_metadata(Away(), ["bids", "asks"])
     waited for bids
-    set()
     """
-    missing = set()
     with suppress(KafkaException):
         for topic in topics:
-            found = who.list_topics(topic, timeout=5).topics.get(topic)
-            if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
-                missing.add(topic)
-    return missing
+            consumer.list_topics(topic, timeout=5)

@@ -124,6 +124,11 @@ class Cluster:
             **self.client,
         }
 
+    def admin(self) -> Settings:
+        """A client that asks about topics, and creates them only if it is told to."""
+        # Otherwise a question about a topic that is missing creates it, if brokers have auto.create.topics.enable.
+        return {**self.settings(), "allow.auto.create.topics": False}
+
     def producer(self, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> Settings:
         """A transactional producer. `batch_bytes`: the smallest limit of any topic for one batch or record."""
         return {
