@@ -135,11 +135,7 @@ class Flowing(Toy):
     def begin(self, cluster: Cluster, broker: SimBroker) -> None:
         """Make the topics of the app, in the simulated world."""
         self.cluster = cluster
-        cluster.broker, cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, cluster.plan.app), self.tasks)
-        broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.log_partitions}
+        move_to(broker, cluster)
 
     @property
     def regime(self) -> Checkpoint:
@@ -194,6 +190,15 @@ class Flowing(Toy):
             [bound] = [b for b in tasks if str(b.task.id) == record.task]
             self._circuits[record.task, record.layout] = bound, bound.stage.circuit(bound.task.id.partition, layout)
         return self._circuits[record.task, record.layout]
+
+
+def move_to(broker: SimBroker, cluster: Cluster) -> None:
+    """Make the topics of an app, in the simulated world."""
+    cluster.broker, cluster.clock = broker, Millis(broker.now)
+    for topic, partitions in cluster.counts.items():
+        broker.create(topic, partitions)
+    broker.create(steps_topic(SETTINGS.prefix, cluster.plan.app), len(cluster.tasks))
+    broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.log_partitions}
 
 
 def task_of_key(key: str, tasks: int) -> int:

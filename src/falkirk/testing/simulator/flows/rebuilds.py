@@ -20,12 +20,11 @@ from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
 from falkirk.testing.cluster import Cluster
-from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk
-from falkirk.testing.simulator.flows.flowing import Flowing
-from falkirk.testing.simulator.flows.shadows import shadowed
+from falkirk.testing.simulator.flows.flowing import Flowing, move_to
+from falkirk.testing.simulator.flows.shadows import made_by, run_to_end, shadow_beside
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -64,25 +63,20 @@ class Rebuilds(Flowing):
         self.cluster.disk = Disk(world.copies, rebuilds=lambda _: True)
         self.cluster.nonce = world.nonce  # type: ignore[method-assign]  # no name twice
         self._pay(0)
-        process = Process(self.cluster)
-        while process.close(2):
-            process.commit()
-        process.leave()
-        process.end()
-        world.broker.settle()
+        run_to_end(self.cluster, 2)
         self.earlier = {1: (self.cluster.tasks, self.cluster.layout)}
         plan, self.cluster.chunk = flow_of(2, self.regime).plan(), self.most
         if self.beside:
-            self.cluster.shadows = shadowed(self.cluster, plan, SUMS, self.beside)
+            shadow = shadow_beside(self.cluster, plan, SUMS, self.beside)
+            shadow.nonce = world.nonce  # type: ignore[method-assign]
+            move_to(world.broker, shadow)
+            run_to_end(shadow, 1)
+            self.cluster.shadows = made_by(shadow, world.broker)
         self.cluster.change(plan, rebuilt=[SUMS])
         self._pay(self.inputs)
 
     def _pay(self, start: int) -> None:
-        for partition in self.cluster.broker.partitions(PAID):
-            for i in range(start, start + self.inputs):
-                user, euros = amount(partition.name.partition, i)
-                value = json.dumps({"user": user, "euros": euros}).encode()
-                partition.append(user.encode(), value, 0, None)
+        pay(self.cluster.broker, range(start, start + self.inputs))
 
     def says(self, t: int) -> str:
         """The topic that task t writes to."""
@@ -93,17 +87,7 @@ class Rebuilds(Flowing):
         Broken."""
         if not ended:
             return
-        due: Counter[str] = Counter()
-        for p in range(self.tasks):
-            for user, euros in (amount(p, i) for i in range(2 * self.inputs)):
-                due[user] += euros if euros >= LEAST[2] else 0
-        found = {}
-        for partition in world.broker.partitions(SUMS):
-            for entry in partition.committed(0, partition.end, trimmed=True)[0]:
-                assert entry.key is not None
-                found[entry.key.decode()] = json.loads(entry.value or b"{}").get("total", 0)
-        if found != {user: euros for user, euros in due.items() if euros}:
-            raise Broken(f"rebuilt: the sink says {found}, and should say {dict(due)}")
+        check_sums(world.broker, self.tasks, 2 * self.inputs)
         if left := [
             str(r.task) for t in range(self.tasks) if (r := steps(world.broker, self, t)[-1]).move and r.move.left
         ]:
@@ -113,3 +97,25 @@ class Rebuilds(Flowing):
 def amount(partition: int, i: int) -> tuple[str, int]:
     """The i-th record of an input partition: some amounts only the fixed operator counts."""
     return f"{partition}{'abc'[i % USERS]}", 2 + 5 * (i % 4) + i
+
+
+def pay(broker: SimBroker, which: range) -> None:
+    """Write these records of each input partition."""
+    for partition in broker.partitions(PAID):
+        for user, euros in (amount(partition.name.partition, i) for i in which):
+            partition.append(user.encode(), json.dumps({"user": user, "euros": euros}).encode(), 0, None)
+
+
+def check_sums(broker: SimBroker, tasks: int, inputs: int) -> None:
+    """The sink says what the new flow says of so many records of each partition. Raises Broken."""
+    due: Counter[str] = Counter()
+    for p in range(tasks):
+        for user, euros in (amount(p, i) for i in range(inputs)):
+            due[user] += euros if euros >= LEAST[2] else 0
+    found = {}
+    for partition in broker.partitions(SUMS):
+        for entry in partition.committed(0, partition.end, trimmed=True)[0]:
+            assert entry.key is not None
+            found[entry.key.decode()] = json.loads(entry.value or b"{}").get("total", 0)
+    if found != {user: euros for user, euros in due.items() if euros}:
+        raise Broken(f"rebuilt: the sink says {found}, and should say {dict(due)}")

@@ -1,35 +1,49 @@
-"""What a shadow makes beside an app (`falkirk.stream.evolution.shadow`), for an app that takes it over."""
+"""A shadow beside an app (`falkirk.runtime.app.shadow_app`), and what it has made when the app takes it over."""
 
 from __future__ import annotations
 
-from falkirk.checkpoint.ids import TopicPartition
-from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from dataclasses import replace
+
+from falkirk.checkpoint.ids import Millis, Offset
+from falkirk.runtime.app.app import Until
 from falkirk.runtime.layout.layout import ShadowRecord
-from falkirk.stream.dataflow.circuit import Slice, StepInput
-from falkirk.stream.dataflow.records import Records
 from falkirk.stream.definition.names import changelog_topic, shadow_app
 from falkirk.stream.stages.plan import Plan
 from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.process import Process
+from falkirk.testing.simulator.cluster.broker import SimBroker
 
 
-def shadowed(cluster: Cluster, plan: Plan, rebuilt: str, upto: int) -> dict[str, ShadowRecord]:
-    """An operator of `plan` is rebuilt beside the app that runs on the cluster, from as many records of each partition, one a
-    step. Returns what the next layout takes over. (The workers of a shadow are not simulated.)"""
-    stage = cluster.shadow_stage(plan, rebuilt)
-    topic = changelog_topic(SETTINGS.prefix, shadow_app(plan.app), stage.id)
-    tasks = [bound for bound in cluster.tasks if bound.stage.id == stage.id]
-    cluster.broker.create(topic, len(tasks))
-    for bound in tasks:
-        p = bound.task.id.partition
-        circuit, state = stage.circuit(p, cluster.layout), Overlay(EmptyReader())
-        log = cluster.broker[TopicPartition(topic, p)]
-        for i in bound.inputs:
-            for message in cluster.read(i.place, 0, upto):
-                step = Overlay(state)
-                read = Slice(i.input.id, i.place.topic, i.place.partition, Records.of([message]))
-                circuit.run(StepInput(cluster.clock, [read]), step)
-                for key, value in step.changes.items():
-                    log.append(key, value, 0, None)
-                state.put(list(step.changes), list(step.changes.values()))
-    ends = tuple(cluster.broker[TopicPartition(topic, p)].end for p in range(len(tasks)))
-    return {stage.id: ShadowRecord(topic, topic, ends)}
+def shadow_beside(app: Cluster, plan: Plan, rebuilt: str, upto: int) -> Cluster:
+    """What rebuilds an operator of `plan` beside an app that has read so many records of each partition. It has a cluster of
+    its own still."""
+    stage = app.shadow_stage(plan, rebuilt)
+    reads = {i.topic: app.counts[i.topic] for i in stage.inputs}
+    shadow = Cluster(Plan(shadow_app(plan.app), (stage,)), reads)
+    until = Until({i.place: Offset(upto) for bound in shadow.tasks for i in bound.inputs}, Millis(app.broker.now))
+    shadow.tasks = tuple(replace(bound, until=until) for bound in shadow.tasks)
+    return shadow
+
+
+def made_by(shadow: Cluster, broker: SimBroker) -> dict[str, ShadowRecord]:
+    """What the app's next layout takes over, by stage: the changelogs up to where they end now."""
+    topics = {s.id: changelog_topic(SETTINGS.prefix, shadow.plan.app, s.id) for s in shadow.plan.stages}
+    return {
+        stage: ShadowRecord(topic, topic, tuple(Offset(log.end) for log in broker.partitions(topic)))
+        for stage, topic in topics.items()
+    }
+
+
+def run_to_end(cluster: Cluster, rows: int) -> None:
+    """One worker reads all that there is, so many records of each partition a step, and leaves."""
+    process = Process(cluster)
+    while process.close(rows):
+        process.commit()
+    end(process)
+
+
+def end(process: Process) -> None:
+    """The worker leaves."""
+    process.leave()
+    process.end()
+    process.cluster.broker.settle()

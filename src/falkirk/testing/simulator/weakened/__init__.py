@@ -18,6 +18,7 @@ Patches, by what they weaken:
     weak_joins.py           topics that join during the run
     weak_moves.py           state that moves to another schema
     weak_rebuilds.py        state that is rebuilt
+    weak_shadows.py         state that is rebuilt beside the app
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ from falkirk.testing.simulator.weakened.weak_lines import LINES
 from falkirk.testing.simulator.weakened.weak_moves import MOVES
 from falkirk.testing.simulator.weakened.weak_rebuilds import REBUILDS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
+from falkirk.testing.simulator.weakened.weak_shadows import SHADOWS
 from falkirk.testing.simulator.weakened.weak_windows import WINDOWS
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
@@ -359,6 +360,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | COPIES
     | LINES
     | REBUILDS
+    | SHADOWS
     | MOVES
     | JOINS
     | BROADCASTS
