@@ -23,7 +23,7 @@ from functools import partial
 from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.client.config import logger
-from falkirk.errors import FalkirkError
+from falkirk.errors import FalkirkError, OutgrownError
 from falkirk.runtime.messages.parts import STOP_THE_APP, PartRecord, StoppedPart, stopped_words
 from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.threads import ThreadPool
@@ -96,22 +96,29 @@ class Parts:
 
     def revoke(self, partitions: Mapping[str, Iterable[int]], *, clean: bool) -> None:
         """The group takes tasks away: returns when it can be answered. The domains that lose none commit too: what they have
-        under way would not commit in a new generation of the group."""
+        under way would not commit in a new generation of the group. Raises OutgrownError only when it can be answered, as
+        the worker then leaves."""
         for stage, part in self._parts.items():
             lost = list(partitions.get(stage, ()))
             if part.phase is PartPhase.RUNS:
                 part.domain.core.revoke(lost, clean=clean)
             for partition in lost:
                 part.waiting.pop(partition, None)
+        outgrown: OutgrownError | None = None
         while departing := {s: domain.performer for s, domain in self.running.items() if domain.performer.departing}:
             # Side by side: each has one transaction under way.
             for stage, performer in departing.items():
-                with self.guard(stage):
-                    performer.perform()
+                try:
+                    with self.guard(stage):
+                        performer.perform()
+                except OutgrownError as error:  # of a task that stays: these tasks leave first, and then all
+                    outgrown = error
             for stage, performer in departing.items():
                 if stage in self.running:
                     with self.guard(stage):
                         performer.wait()
+        if outgrown is not None:
+            raise outgrown
 
     # -- what the app's workers say ------------------------------------------------------------------------------------
 
@@ -168,6 +175,7 @@ class Parts:
 
     def end(self) -> None:
         """The worker ends: wait for what is under way in parts that have failed, so that their stores can be closed."""
+        self._threads.close()
         for part in self._parts.values():
             if part.phase is PartPhase.ENDS:
                 part.domain.performer.finish()
