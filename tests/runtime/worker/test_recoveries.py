@@ -25,6 +25,7 @@ from falkirk.runtime.observe import timed
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.performer import Performer
 from falkirk.runtime.worker.stores import RECOVERIES, Fetched
 from falkirk.runtime.worker.takeovers import TakeOvers
@@ -125,16 +126,19 @@ class OpenOnce:
     def __init__(self) -> None:
         self.disks: dict[TaskId, MemoryDisk] = {}
         self.held: set[TaskId] = set()
+        self.ahead: set[TaskId] = set()
+        """Opened ahead, and not asked for yet."""
         self.recovering = ConcurrencyLimit(RECOVERIES)
         self.fetched: dict[TaskId, Fetched] = {}
 
     def prefetch(self, task: TaskId, go_on: GoOn) -> None:
-        pass
+        self.ahead.add(task)
 
     def discard(self, task: TaskId) -> None:
-        pass
+        self.ahead.discard(task)
 
     async def open(self, task: TaskId, go_on: GoOn) -> Store:
+        self.ahead.discard(task)
         if task in self.held:
             raise StateError(f"{task} is open already")
         self.held.add(task)
@@ -198,6 +202,17 @@ class Stand:
 
     def owned(self, task: int) -> Owned:
         return self.core.owned[task]
+
+    def close(self) -> None:
+        """The worker has left."""
+        of_it: Any = SimpleNamespace(
+            committer=self.committer,
+            core=self.core,
+            _running=SimpleNamespace(drop=lambda owned: None),
+            _shared=SimpleNamespace(stores=self.stores),
+            _threads=None,
+        )
+        CommitDomain.close(of_it)
 
 
 @contextmanager
@@ -269,6 +284,47 @@ def test_a_task_that_is_given_up_while_it_is_named_is_not_recovered() -> None:
         s.until(lambda: s.core.quiet)
         assert owned.phase is Phase.IDLE
         assert s.log.reading == set()
+
+
+def test_a_worker_that_ends_before_its_recoveries_begin_leaves_no_store_open() -> None:
+    """Another may follow it in the same process, and would find the store in use."""
+    with stand(2) as s:
+        fencing, go, start = threading.Event(), threading.Event(), s.log.start
+
+        async def starts(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+            fencing.set()
+            assert go.wait(HANGS)
+            return await start(partitions)
+
+        s.log.start = starts  # type: ignore[method-assign]
+        s.assign(0, 1)
+        s.until(fencing.is_set)
+        given_up = [s.owned(0), s.owned(1)]
+        assert len(s.stores.ahead) == 2
+        s.revoke(0)
+        s.revoke(1)
+        ending = threading.Thread(target=s.committer.close)
+        ending.start()
+        until(lambda: s.committer._recoveries._shutdown)
+        go.set()
+        ending.join(HANGS)
+        assert [owned.phase for owned in given_up] == [Phase.IDLE] * 2
+        assert s.stores.ahead == set()
+
+
+def test_a_worker_that_ends_closes_the_store_of_a_recovery_that_has_ended_since() -> None:
+    with stand(1) as s:
+        s.hold(0)
+        s.assign(0)
+        s.log.let[0].release(CHUNKS - 1)
+        s.until(lambda: s.owned(0).rolled[0] == CHUNKS - 1)
+        owned = s.owned(0)
+        s.revoke(0)  # it is past the last place where it would see that
+        s.log.let[0].release()
+        until(lambda: owned.phase is Phase.ROLLED)
+        s.close()
+        assert owned.phase is Phase.IDLE
+        assert s.stores.held == set()
 
 
 def test_several_tasks_recover_at_a_time_but_not_all() -> None:

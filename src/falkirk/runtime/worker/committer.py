@@ -65,8 +65,11 @@ class Committer:
                     self._recoveries.submit(self._recover, owned, stores, replays[owned.task.id], end)
                     todo.pop(0)
             except BaseException as error:  # noqa: BLE001  # it is raised again in the main thread
-                for _, end in todo:
-                    end.set_exception(error)
+                for owned, end in todo:
+                    try:
+                        _give_up(owned, stores, replays[owned.task.id])
+                    finally:
+                        end.set_exception(error)
 
         self._recoveries.submit(fence_all)
         return ends
@@ -78,10 +81,7 @@ class Committer:
                     with stores.recovering:
                         driver.run(recover(self._log, stores, replays, WallClock(), owned))
             finally:
-                if owned.phase not in (Phase.ROLLED, Phase.IDLE):
-                    abandon(owned)
-                stores.discard(owned.task.id)
-                replays.close()
+                _give_up(owned, stores, replays)
         except BaseException as error:  # noqa: BLE001  # it is raised again in the main thread
             end.set_exception(error)
         else:
@@ -97,3 +97,11 @@ class Committer:
         """Wait for the jobs in progress."""
         self._recoveries.shutdown(cancel_futures=True)
         self._transactions.shutdown()
+
+
+def _give_up(owned: Owned, stores: TaskStores, replays: KafkaReplayer) -> None:
+    """A recovery has ended: close what it leaves open, unless the task can run."""
+    if owned.phase not in (Phase.ROLLED, Phase.IDLE):
+        abandon(owned)
+    stores.discard(owned.task.id)
+    replays.close()

@@ -203,12 +203,20 @@ class CommitDomain:
         """Whether nothing is under way any more, after `end`. Then its stores are closed, and it is of no more use."""
         if not self.performer.over:
             return False
-        for owned in self.core.mine():
-            self._shared.stores.discard(owned.task.id)
-            abandon(owned)
-        self.committer.close()
+        self.close()
         self.log.close()
         return True
+
+    def close(self) -> None:
+        """Wait for what is under way, and close all stores: another may follow in this process. Each task was let go of or
+        revoked before, and its recovery may have ended since."""
+        self.committer.close()
+        for owned in self.core.mine():
+            self._running.drop(owned)
+            self._shared.stores.discard(owned.task.id)
+            abandon(owned)
+        if self._threads is not None:
+            self._threads.close()
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,10 @@ class StepThreads:
         """Whether a step is under way."""
         return any(task.under_way is not None for task in self._began)
 
+    def close(self) -> None:
+        """No step follows. It does not wait for those that run."""
+        self._pool.close()
+
 
 def step_threads(stage: Stage, stages: Sequence[Stage]) -> StepThreads | None:
     """The threads of a stage's steps; None if the worker's loop runs them. `stages`: all of the flow."""

@@ -175,7 +175,10 @@ class TaskStores:
         return self._health.waits(task)
 
     def close(self) -> None:
-        """No store is opened ahead any more."""
+        """No store is opened ahead any more, and no version of a task that has left is copied: another worker of this process
+        may have the task."""
+        for back in self._leaving.values():
+            back.set()
         self._openers.close()
 
     # -- versions ------------------------------------------------------------------------------------------------------

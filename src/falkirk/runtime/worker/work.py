@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -60,6 +61,9 @@ def work(
             if worker.outgrown is None or stopping():
                 return
             app = outgrown(app, settings, topics, worker.outgrown)
+            # Its clients of Kafka have threads and connections until they are collected, which is rarely (`garbage`).
+            del worker, reporter
+            gc.collect()
 
 
 def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> None:

@@ -211,7 +211,7 @@ class Worker:
         self._publisher.close()
         self.maintenance.close()
         for domain in self.domains.values():
-            domain.committer.close()
+            domain.close()
 
     def _perform(self) -> None:
         """Do what the domains' cores say. No task is taken over while the clock is off."""

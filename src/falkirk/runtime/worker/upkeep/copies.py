@@ -89,6 +89,7 @@ class Copies:
             names = ", ".join(sorted(map(str, missing)))
             logger.warning("the last versions of %s are not in the checkpoint store, but on this host only; another "
                            "host continues from earlier versions: %s", counted(len(missing), "task"), names)  # fmt: skip
+        self._threads.close()
 
     def _copy(self, version: Version, asked: str) -> None:
         """Copy a version, and trim. An unreachable checkpoint store blocks no steps: what it lacks is in the logs, which are

@@ -119,6 +119,7 @@ class Maintenance:
 
     def close(self, seconds: float = LEAVE) -> None:
         """The worker ends: wait at most this long for the copies of last versions."""
+        self._makers.close()
         self._copies.close(seconds)
 
     def _begin_version(self, task: RunningTask, upkeep: TaskUpkeep) -> None:
