@@ -17,6 +17,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.reading import division as division_module
 from falkirk.connectors.kafka.reading import reader as reader_module
 from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
@@ -131,10 +132,14 @@ def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str,
 
 
 @pytest.mark.slow
-def test_a_division_is_waited_for_while_no_broker_answers() -> None:
+def test_a_division_is_waited_for_while_no_broker_answers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(division_module, "SAY_AFTER", 0.1)
     division = DivisionReader(Cluster("127.0.0.1:1"), Words("gone", "bring it back"), patience=0.2)
     with closing(division), pytest.raises(UnreachableError, match="nothing was read for"):
         division.read({TopicPartition("bids", 0): (Offset(0), Offset(1))})
+    assert "waiting for recorded input: nothing was read for 0 s (bids[0] at offset 0)" in caplog.text
 
 
 def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from confluent_kafka import Consumer, Message
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Offset, TopicPartition, name_of
 from falkirk.checkpoint.ports import Ranges
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
@@ -25,6 +26,9 @@ BATCH = 5_000
 
 STALLED = 10.0
 """Seconds without any progress, until another client is tried: this one may have stopped reading a partition (`stalls`)."""
+
+SAY_AFTER, SAY_EVERY = 15.0, 60.0
+"""Seconds without any progress until that is logged, and then logged again."""
 
 
 class DivisionReader:
@@ -53,6 +57,7 @@ class DivisionReader:
         """
         self._begin({p: start for p, (start, _) in ranges.items() if p not in self._ahead})
         came = renewed = time.monotonic()
+        lines = Cadence(SAY_AFTER, SAY_EVERY)
         while waiting := [p for p, (_, end) in ranges.items() if self._position[p] < end]:
             if self._fill():
                 came = renewed = time.monotonic()
@@ -65,7 +70,10 @@ class DivisionReader:
                 renewed = now
                 self._renew()
             if now - came > self._patience:
-                raise self._stuck(waiting[0])
+                raise self._stuck(waiting[0], now - came)
+            if lines.due(now, came):
+                stuck = self._stuck(waiting[0], now - came)
+                logger.warning("waiting for recorded input: %s (%s)", stuck.what, stuck.where)
         found = {}
         for place, (_, end) in ranges.items():
             ahead = self._ahead[place]
@@ -127,15 +135,15 @@ class DivisionReader:
             self._position[place] = max(self._position[place], self._ends[place])
         return False
 
-    def _stuck(self, place: TopicPartition) -> UnreachableError:
+    def _stuck(self, place: TopicPartition, seconds: float) -> UnreachableError:
         where = f"{place.topic}[{place.partition}] at offset {self._position[place]}"
         if self._ends.get(place) == self._position[place]:
             return UnreachableError(
-                f"a transaction has been open for {self._patience:.0f} s, and what follows cannot be read before it ends",
+                f"a transaction has been open for {seconds:.0f} s, and what follows cannot be read before it ends",
                 where=where,
                 hint="it ends with its producer's time-out at the latest; kafka-transactions.sh finds it",
             )
-        return UnreachableError(f"nothing was read for {self._patience:.0f} s", where=where, hint="is Kafka running?")
+        return UnreachableError(f"nothing was read for {seconds:.0f} s", where=where, hint="is Kafka running?")
 
     def close(self) -> None:
         """Close the consumer."""
