@@ -36,7 +36,6 @@ def test_all_that_the_clients_are_made_with_is_one_or_the_other() -> None:
         "batch.num.messages",
         "batch.size",
         "heartbeat.interval.ms",
-        "max.poll.interval.ms",
         "message.max.bytes",
         "queue.buffering.max.kbytes",
         "queue.buffering.max.messages",

@@ -24,7 +24,7 @@ class Watched(AdminClient):
     """Notes what librdkafka is asked about."""
 
     def __init__(self, brokers: str) -> None:
-        super().__init__(Cluster(brokers).admin())
+        super().__init__(Cluster(brokers).settings())
         self.asked: list[set[TopicPartition]] = []
 
     def list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec], **options: Any) -> Any:
@@ -79,7 +79,7 @@ def test_records_are_deleted_by_known_leaders_alone(
 
 
 @pytest.mark.slow
-def test_a_question_about_a_missing_topic_does_not_create_it(tmp_path: Path) -> None:
+def test_neither_a_question_about_a_missing_topic_nor_a_record_for_it_creates_it(tmp_path: Path) -> None:
     settings = {"auto.create.topics.enable": "true"}
     with EmbeddedKafka(tmp_path / "kafka", console=Console(quiet=True), settings=settings) as broker:
         place = TopicPartition("none", 0)
@@ -88,6 +88,9 @@ def test_a_question_about_a_missing_topic_does_not_create_it(tmp_path: Path) -> 
             admin, {place: OffsetSpec.latest()}, IsolationLevel.READ_UNCOMMITTED, PATIENCE_S
         ).values()
         assert answer.exception() is not None
+        producer = Producer({**Cluster(broker.bootstrap).settings(), "message.timeout.ms": 1000})
+        producer.produce("none", b"v")
+        assert producer.flush(PATIENCE_S) == 0
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             assert "none" not in admin.list_topics(timeout=PATIENCE_S).topics

@@ -58,7 +58,7 @@ class Topics:
         self._by_cluster: dict[str, Topics] = {cluster.name: self}
         self._trouble: KafkaError | None = None
         self._aside = ThreadPoolExecutor(1, "falkirk-topics")
-        self._settings = {**cluster.admin(), "log_level": 3, "error_cb": self._troubled}
+        self._settings = {**cluster.settings(), "log_level": 3, "error_cb": self._troubled}
         self._admin = client(AdminClient, self._settings)
         self._replaced = deque[AdminClient](maxlen=4)
         """The last clients before it: threads may still wait for their answers, which never come once a client is gone."""

@@ -121,13 +121,12 @@ class Cluster:
             # itself. If each did so whenever it cannot connect, a worker without its cluster would begin and end threads
             # that connect to the bootstrap servers, for half a core and more.
             "metadata.recovery.strategy": "none",
+            # Topics are only created where that is asked for. If brokers have auto.create.topics.enable, a question about a
+            # missing topic would create it; and one that is deleted while an app runs would come back, made by a producer
+            # with the brokers' settings, and with as many partitions as they like.
+            "allow.auto.create.topics": False,
             **self.client,
         }
-
-    def admin(self) -> Settings:
-        """A client that asks about topics, and creates them only if it is told to."""
-        # Otherwise a question about a topic that is missing creates it, if brokers have auto.create.topics.enable.
-        return {**self.settings(), "allow.auto.create.topics": False}
 
     def producer(self, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> Settings:
         """A transactional producer. `batch_bytes`: the smallest limit of any topic for one batch or record."""
@@ -184,6 +183,8 @@ class Cluster:
     def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:
         """The member of the app's group: static, so that a restart gets its tasks back without a rebalance."""
         return {
+            # A step that takes longer costs the worker its tasks, again and again: the client's warning names this setting.
+            "max.poll.interval.ms": max(300_000, session_timeout_ms),
             **self.settings(),
             "group.id": group,
             "group.instance.id": instance,
@@ -191,7 +192,6 @@ class Cluster:
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_timeout_ms,
             "heartbeat.interval.ms": max(200, min(1000, session_timeout_ms // 6)),
-            "max.poll.interval.ms": max(300_000, session_timeout_ms),
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "latest",

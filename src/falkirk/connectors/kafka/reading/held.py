@@ -68,7 +68,7 @@ def held(cluster: Cluster, places: Collection[TopicPartition]) -> list[Held]:
 
 
 def _held(cluster: Cluster, places: Collection[TopicPartition]) -> list[Held]:
-    admin = client(AdminClient, cluster.admin())
+    admin = client(AdminClient, cluster.settings())
     # In this order: if a transaction ends in between, the end is below the stable offset, and nothing is held.
     ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
     stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)

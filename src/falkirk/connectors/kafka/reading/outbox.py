@@ -39,7 +39,7 @@ class Outbox:
     def __init__(self, cluster: Cluster, most: int = MOST) -> None:
         self._cluster, self._most = cluster, most
         self._topics = Topics(cluster)
-        self._admin = client(AdminClient, cluster.admin())
+        self._admin = client(AdminClient, cluster.settings())
 
     async def begin(self, place: TopicPartition) -> Offset:
         """The first offset still kept."""
@@ -71,7 +71,7 @@ class Outbox:
         try:
             return found_offset(future.result())
         except KafkaException as error:
-            self._admin = client(AdminClient, self._cluster.admin())
+            self._admin = client(AdminClient, self._cluster.settings())
             raise translate(error.args[0], f"topic {place.topic}") or UnreachableError(
                 f"cannot ask for the end of {place.topic}: {error.args[0].str()}", hint="is Kafka running?"
             ) from error

@@ -83,7 +83,7 @@ class BoundedReader:
         self._admin = self._new_admin()
 
     def _new_admin(self) -> AdminClient:
-        return client(AdminClient, self._cluster.admin())
+        return client(AdminClient, self._cluster.settings())
 
     def _made(self, committed: bool) -> _PooledConsumer:
         return _PooledConsumer(client(Consumer, self._cluster.reader(committed=committed)))
