@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import queue
+import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Uuid
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint import driver
-from falkirk.checkpoint.ids import OwnerId
-from falkirk.checkpoint.ports import Fenced, Unknown
+from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ports import Fenced, Unknown, Why, Writes
 from falkirk.connectors.kafka.admin.described import described
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.connections import watched
 from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.reading import source
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.transactions import delivery
 from falkirk.connectors.kafka.transactions.log import KafkaLog, Transaction
+from falkirk.connectors.kafka.transactions.marks import Marks
 from falkirk.errors import ClusterError, ConfigError, UnreachableError
 
 
@@ -140,3 +149,78 @@ def test_a_fence_that_is_met_while_events_are_served_is_one(in_a_log_line: bool)
     with pytest.raises(Fenced):
         driver.run(kafka.commit())
     kafka.close()
+
+
+@pytest.mark.kafka
+def test_a_refusal_that_comes_while_records_are_still_being_sent_is_told(kafka: str, topic_prefix: str) -> None:
+    """By then, the producer says only that it takes no more records."""
+    topic = f"{topic_prefix}small"
+    Topics(Cluster(kafka)).create(topic, 1, 1, {"max.message.bytes": "2000"})
+    log = KafkaLog(Cluster(kafka), OwnerId(f"{topic_prefix}me"), lambda: None)
+    driver.run(log.renew())
+    driver.run(log.begin())
+    driver.run(log.send(Writes(topic, [0], [b"k"], [random.randbytes(5000)])))
+    with pytest.raises(ClusterError, match="larger than the broker or its topic accepts"):
+        send_until_refused(log, topic)
+    log.close()
+
+
+@pytest.mark.kafka
+def test_a_fence_that_comes_while_records_are_still_being_sent_is_one(kafka: str, topic_prefix: str) -> None:
+    topic, owner = f"{topic_prefix}out", OwnerId(f"{topic_prefix}me")
+    Topics(Cluster(kafka)).create(topic, 1, 1, {})
+    sleeping, awake = (KafkaLog(Cluster(kafka), owner, lambda: None) for _ in range(2))
+    driver.run(sleeping.renew())
+    driver.run(sleeping.begin())
+    driver.run(awake.renew())
+    with pytest.raises(Fenced) as raised:
+        send_until_refused(sleeping, topic)
+    assert raised.value.cause.why is Why.TRANSIENT
+    sleeping.close()
+    awake.close()
+
+
+def send_until_refused(log: KafkaLog, topic: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        driver.run(log.send(Writes(topic, [0], [b"k"], [b"v"])))
+        time.sleep(0.01)
+
+
+def test_records_that_are_gone_are_told_though_no_broker_answers_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "ANSWER", 0.1)
+    reader = source.SourceReader(Cluster("127.0.0.1:1"))
+    message: Any = SimpleNamespace(topic=lambda: "bids", partition=lambda: 0, offset=lambda: 7)
+    error = reader._out_of_range(message, "bids[0]")
+    assert str(error).startswith("the topic has no offset 7, up to which the app has read it, and no broker tells")
+    reader.close()
+
+
+UNPLACED: Any = SimpleNamespace(topic=lambda: "steps", partition=lambda: 0, offset=lambda: None)
+"""A record that was sent again: the broker says that it has it already, and not where."""
+
+
+def test_a_record_that_is_acknowledged_without_its_offset_leaves_the_outcome_to_the_log() -> None:
+    kafka = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None)
+    kafka._delivered(None, UNPLACED)
+    kafka._producer, kafka._state = client(Producer, {"bootstrap.servers": "127.0.0.1:1"}), Transaction.OPEN
+    with pytest.raises(Unknown, match="a call was repeated"):
+        kafka._ended()
+    assert kafka._written == {}
+    kafka.close()
+
+
+def test_a_mark_that_is_acknowledged_without_its_offset_is_written_again() -> None:
+    """Taken for offset 0, it would be the end of an empty log."""
+
+    class Acknowledging:
+        def produce(self, *of: object, on_delivery: Callable[[None, Any], None]) -> None:
+            self.report = partial(on_delivery, None, UNPLACED)
+
+        def poll(self, timeout: float) -> None:
+            self.report()
+
+    marks = Marks(Cluster("127.0.0.1:1"), BoundedReader(Cluster("127.0.0.1:1"), ()))
+    found: dict[TopicPartition, Offset] = {}
+    assert marks._try(Acknowledging(), [TopicPartition("steps", 0)], found, 1.0) is not None  # type: ignore[arg-type]
+    assert found == {}

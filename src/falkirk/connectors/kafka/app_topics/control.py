@@ -18,7 +18,7 @@ from falkirk.checkpoint.ports import LogRecord
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
-from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.client.errors import UNPLACED, translate
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import ClockError, UnreachableError
 
@@ -110,12 +110,13 @@ def deliver(
     sent = 0
 
     def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failure.append(error)
+        offset = message.offset()
+        if error is not None or offset is None:
+            failure.append(error or UNPLACED)
         else:
             by, millis = message.timestamp()
             dated = millis if by == TIMESTAMP_LOG_APPEND_TIME else None
-            deliveries.append(Delivery(Offset(message.offset() or 0), sent, dated, time.time_ns() // 1_000_000))
+            deliveries.append(Delivery(Offset(offset), sent, dated, time.time_ns() // 1_000_000))
 
     settings = {**cluster.settings(), "enable.idempotence": idempotent, "message.timeout.ms": int(patience * 1000)}
     producer = client(Producer, settings)

@@ -36,6 +36,10 @@ answer forever: a new client asks again."""
 
 _SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
+UNPLACED = KafkaError(KafkaError._BAD_MSG, "a record was acknowledged, and not where it is")
+"""It was sent again, and the broker had it already. librdkafka takes that for a success. The record's offset is None then,
+and must not be taken for 0."""
+
 OLDEST = "2.8"
 """The first Kafka with topic ids. Transactions that check the group's generation are older."""
 

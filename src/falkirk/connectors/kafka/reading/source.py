@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, after, name_of
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
@@ -23,6 +23,9 @@ from falkirk.stream.dataflow.records import Message as Record
 
 Runs = list[tuple[TopicPartition, list[Record]]]
 """Records of one partition each."""
+
+ANSWER = 5.0
+"""Seconds that a broker has to say where a partition begins and ends, for an error."""
 
 BATCH = 5_000
 """Messages taken in one call. Larger batches were slower: their objects leave the processor's cache."""
@@ -169,7 +172,15 @@ class SourceReader:
 
     def _out_of_range(self, message: Message, where: str) -> SourceError:
         at = message.offset() or 0
-        first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=5)
+        try:
+            first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=ANSWER)
+        except KafkaException as error:
+            return SourceError(
+                f"the topic has no offset {at}, up to which the app has read it, and no broker tells which it has: "
+                f"{error.args[0].str()}",
+                where=where,
+                hint="were records deleted before they were read, or was the topic recreated?",
+            )
         if at >= first:  # a topic that was made again may have grown past the offset by now
             return SourceError(
                 f"the topic ends before offset {at}, up to which the app has read it; it ends at {end} now",

@@ -42,6 +42,9 @@ from falkirk.state.store import Changes
 LOOK = 0.25
 """Seconds between two looks at a transaction's progress."""
 
+_TOO_LATE = (KafkaError._STATE, KafkaError._FATAL)
+"""What a call says, whatever the reason, once the transaction has failed, or the producer."""
+
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -214,9 +217,13 @@ class KafkaLog:
         return self._producer
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            place = TopicPartition(message.topic() or "", message.partition() or 0)
-            self._written[place] = Offset(message.offset() or 0)
+        if error is not None:
+            return
+        place = TopicPartition(message.topic() or "", message.partition() or 0)
+        if (offset := message.offset()) is None:  # see `UNPLACED`
+            self._repeated = True
+        else:
+            self._written[place] = Offset(offset)
 
     def _troubled(self, error: KafkaError) -> None:
         """librdkafka reports an error."""
@@ -290,9 +297,19 @@ class KafkaLog:
             self._look()
             time.sleep(0.01)  # it may say so at once
 
+    def _cause(self, error: KafkaException) -> KafkaError:
+        """Why a call failed. While records are still being queued, a record before them may have been refused: then `produce`
+        says only that it is too late. A call that is out of place changes nothing, and says why the transaction failed."""
+        cause: KafkaError = error.args[0]
+        if cause.code() in _TOO_LATE and self._state is Transaction.OPEN and self._producer is not None:
+            told = failure(self._producer.begin_transaction)
+            if told is not None and told.args[0].code() not in _TOO_LATE:
+                cause = told.args[0]
+        return cause
+
     def _failed(self, error: KafkaException) -> Exception:
         """Abort if that is certain, and return Aborted; else the producer is dead, and it is Unknown."""
-        cause: KafkaError = error.args[0]
+        cause = self._cause(error)
         logger.info("transaction of %s failed: %s", self._owner, cause)
         # FENCED_INSTANCE_ID is an abort like the others: the sender may be this worker itself, as the member that it was
         # before its session timed out and it joined again. Whether a rival runs, the group says (`Membership.poll`).

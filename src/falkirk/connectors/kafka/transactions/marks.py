@@ -19,7 +19,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import MARK
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
-from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.client.errors import UNPLACED, translate
 from falkirk.connectors.kafka.client.producing import failure
 from falkirk.connectors.kafka.reading.reader import AT_FIRST, SILENT, BoundedReader
 
@@ -77,10 +77,11 @@ class Marks:
         def delivered(error: KafkaError | None, message: Message) -> None:
             place = TopicPartition(message.topic() or "", message.partition() or 0)
             left.discard(place)
-            if error is None:
-                found[place] = Offset(message.offset() or 0)
+            offset = message.offset()
+            if error is None and offset is not None:
+                found[place] = Offset(offset)
             else:
-                refused.append(error)
+                refused.append(error or UNPLACED)
 
         try:
             for place in partitions:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.connections import Connections, fatal_errors, watched
-from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.client.errors import UNPLACED, translate
 from falkirk.connectors.kafka.client.producing import failure, initialised, produce_all
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import ClusterError, FalkirkError, IdentityError, UnreachableError
@@ -93,10 +93,10 @@ class Rewriter:
         refused: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                offsets.append(Offset(message.offset() or 0))
+            if error is None and (offset := message.offset()) is not None:
+                offsets.append(Offset(offset))
             else:
-                refused.append(error)
+                refused.append(error or UNPLACED)
 
         rows = ((place.partition, r.key, r.value, max(0, r.timestamp), r.headers, delivered) for r in records)
         with fatal_errors():
