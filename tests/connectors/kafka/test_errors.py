@@ -224,3 +224,15 @@ def test_a_mark_that_is_acknowledged_without_its_offset_is_written_again() -> No
     found: dict[TopicPartition, Offset] = {}
     assert marks._try(Acknowledging(), [TopicPartition("steps", 0)], found, 1.0) is not None  # type: ignore[arg-type]
     assert found == {}
+
+
+def test_records_that_no_queue_has_room_for_are_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "PATIENCE", 0.1)
+    kafka = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None)
+    settings = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 2}
+    kafka._producer, kafka._state = client(Producer, settings), Transaction.OPEN
+    kafka.delivery.begin()
+    with pytest.raises(Unknown, match="2 of 2 records to be acknowledged, and nothing was acknowledged") as raised:
+        driver.run(kafka.send(Writes("out", [0] * 5, [b"k"] * 5, [b"v"] * 5)))
+    assert raised.value.cause.why is Why.SLOW  # the next attempt has fewer
+    kafka.close()

@@ -72,16 +72,23 @@ def leave_behind(producer: Producer, stuck: Callable[[], bool]) -> None:
     threading.Thread(target=serve, name="falkirk-left-behind", daemon=True).start()
 
 
-def produce_all(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
-    """Queue rows; if the queue is full, wait for it to drain."""
-    produce = producer.produce
+def produce_all(
+    producer: Producer, topic: str, rows: Iterable[Row], full: Callable[[int], object] = lambda queued: None
+) -> None:
+    """Queue rows; if the queue is full, wait for it to drain. While it is, `full` is told now and then how many were queued
+    since it was last told, and may raise."""
+    produce, queued = producer.produce, 0
     for partition, key, value, timestamp, headers, callback in rows:
         while True:
             try:
                 produce(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[arg-type]
+                queued += 1
                 break
             except BufferError:
-                producer.poll(0.05)
+                pass
+            producer.poll(0.05)
+            full(queued)
+            queued = 0
 
 
 def last_row(writes: Writes) -> tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes]]]:

@@ -102,7 +102,15 @@ class KafkaLog:
 
     async def send(self, writes: Writes) -> None:
         """Queue records. A record's offset costs a call from librdkafka into Python: only the last one is asked for."""
-        topic, last = writes.topic, len(writes) - 1
+        topic, last, told = writes.topic, len(writes) - 1, 0
+
+        def full(queued: int) -> None:
+            nonlocal told
+            if queued:
+                self.delivery.sent(queued)
+                told += queued
+            self._look()
+
         self._topics.add(topic)
         rows = zip(
             writes.partitions,
@@ -113,10 +121,10 @@ class KafkaLog:
             repeat(None, last) if writes.tracked else repeat(None),
             strict=False,  # what repeats has no end
         )
-        self._called(lambda: produce_all(self._live(), topic, rows))
+        self._called(lambda: produce_all(self._live(), topic, rows, full))
         if writes.tracked and last >= 0:
-            self._called(lambda: produce_all(self._live(), topic, [(*last_row(writes), self._delivered)]))
-        self.delivery.sent(len(writes))
+            self._called(lambda: produce_all(self._live(), topic, [(*last_row(writes), self._delivered)], full))
+        self.delivery.sent(len(writes) - told)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit offsets under the group's metadata."""
