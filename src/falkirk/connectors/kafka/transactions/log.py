@@ -42,6 +42,10 @@ from falkirk.state.store import Changes
 LOOK = 0.25
 """Seconds between two looks at a transaction's progress."""
 
+ABORT = 2.0
+"""Seconds of one attempt to abort. librdkafka 2.16 may queue a batch again that was on its way when another one was refused,
+and then waits in vain until it is sent. The next attempt drops it."""
+
 _TOO_LATE = (KafkaError._STATE, KafkaError._FATAL)
 """What a call says, whatever the reason, once the transaction has failed, or the producer."""
 
@@ -155,7 +159,7 @@ class KafkaLog:
 
     async def abort(self) -> None:
         """End the transaction without effect."""
-        if (error := failure(lambda: self._live().abort_transaction(delivery.PATIENCE))) is not None:
+        if (error := self._abort()) is not None:
             self._state = Transaction.DEAD
             raise Unknown(str(error)) from error
         self._ended()
@@ -305,6 +309,15 @@ class KafkaLog:
             self._look()
             time.sleep(0.01)  # it may say so at once
 
+    def _abort(self) -> KafkaException | None:
+        """Why the transaction could not be aborted. After a second attempt a request of the first may still be on its way."""
+        deadline = time.monotonic() + delivery.PATIENCE
+        while (error := failure(lambda: self._live().abort_transaction(ABORT))) is not None:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                return error
+            self._repeated = True
+        return None
+
     def _cause(self, error: KafkaException) -> KafkaError:
         """Why a call failed. While records are still being queued, a record before them may have been refused: then `produce`
         says only that it is too late. A call that is out of place changes nothing, and says why the transaction failed."""
@@ -326,7 +339,7 @@ class KafkaLog:
             and not cause.fatal()
             and (cause.txn_requires_abort() or not cause.retriable())
         ):
-            if (second := failure(lambda: self._live().abort_transaction(delivery.PATIENCE))) is not None:
+            if (second := self._abort()) is not None:
                 logger.info("abort of %s failed too: %s", self._owner, second.args[0])
             else:
                 where = refused_in(cause) or f"a transaction that writes to {', '.join(sorted(self._topics))}"
