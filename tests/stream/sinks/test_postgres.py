@@ -7,6 +7,7 @@ import pytest
 from tests.stream.sinks.logs import logged
 
 import falkirk as fk
+from falkirk.connectors.postgres.outlet import values as sent
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.definition.outlets import GONE, TablePlan
 from falkirk.stream.flow.explain import explain
@@ -79,10 +80,12 @@ def test_a_row_that_no_table_holds_stops_the_app_or_fails_as_on_error_says() -> 
         fk.testing.run(flow, {"users": rows})
 
 
-@pytest.mark.parametrize("dtype", [pl.Datetime("ms", "UTC"), pl.Datetime("us"), pl.Date()])
+@pytest.mark.parametrize(
+    "dtype", [pl.Datetime("ms", "UTC"), pl.Datetime("us"), pl.Datetime("us", "Europe/Berlin"), pl.Date()]
+)
 def test_times_outside_of_the_years_1_to_9999_are_not_held(dtype: pl.DataType) -> None:
     days = pl.Series([-719_163, -719_162, 0, None, 2_932_896, 2_932_897])
-    unit = 1 if dtype == pl.Date() else 86_400_000 * (1_000 if dtype == pl.Datetime("us") else 1)
+    unit = 1 if dtype == pl.Date() else 86_400_000 * (1_000 if dtype.time_unit == "us" else 1)  # type: ignore[attr-defined]
     column = (days * unit).cast(pl.Int32() if unit == 1 else pl.Int64()).cast(dtype)
     for values, expected in (
         (column, [True, False, False, False, False, True]),
@@ -92,6 +95,17 @@ def test_times_outside_of_the_years_1_to_9999_are_not_held(dtype: pl.DataType) -
         found = within(values, out_of_years)
         assert found is not None
         assert found.to_list() == expected
+
+
+def test_moments_of_another_zone_than_utc_are_written() -> None:
+    flow = fk.Flow("app")
+    rows = flow.source("days", value=fk.Json({"at": fk.Datetime}))
+    rows.with_columns(at=fk.col("at").dt.convert_time_zone("Europe/Berlin")).sink_postgres("table", "shop")
+    app = MemoryApp(flow, {"days": 1})
+    app.append("days", None, b'{"at":"9999-12-31T23:30:00Z"}')
+    app.run()
+    (frame,) = logged(app)
+    assert [at.isoformat() for at in sent(frame["at"])] == ["9999-12-31T23:30:00+00:00"]
 
 
 def test_text_within_lists_is_looked_at() -> None:

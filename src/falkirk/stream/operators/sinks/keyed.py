@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import ClassVar, NamedTuple
@@ -32,7 +32,7 @@ HINT = (
     "not reach rows that have passed it. To continue without such rows: on_error=fk.DeadLetter()"
 )
 YEARS = "a time outside of the years 1 to 9999"
-_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001  # in UTC
 
 
 class Unfit(NamedTuple):
@@ -121,9 +121,9 @@ def out_of_years(column: pl.Series) -> pl.Series | None:
         return ~column.is_between(_FIRST.date(), _LAST.date()).fill_null(value=True)
     if not isinstance(column.dtype, pl.Datetime):
         return None
-    has_zone = column.dtype.time_zone is not None
-    first, last = (moment if has_zone else moment.replace(tzinfo=None) for moment in (_FIRST, _LAST))
-    return ~column.is_between(first, last).fill_null(value=True)
+    if column.dtype.time_zone is not None:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return ~column.is_between(_FIRST, _LAST).fill_null(value=True)
 
 
 def within(column: pl.Series, found: Callable[[pl.Series], pl.Series | None]) -> pl.Series | None:
