@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.postgres import PASSWORD, Server
 
 from falkirk.connectors.postgres import client
 from falkirk.connectors.postgres.client import Database, driver
+from falkirk.connectors.postgres.outlet import PostgresOutlet
 from falkirk.errors import AwayError, ConfigError
 
 pytestmark = pytest.mark.containers
@@ -86,6 +88,21 @@ def test_each_obstacle_is_a_wait_with_its_reason_and_ends_with_it(
     assert end(one) == 1
 
 
+@pytest.mark.parametrize("ask", [end, lambda one: append(one, keyed((1, "a")))], ids=["end", "append"])
+def test_a_server_that_has_become_read_only_is_given_up_for_the_one_that_the_address_leads_to_then(
+    ask: Callable[[PostgresOutlet], object], outlet: Make, sql: Any, name: str
+) -> None:
+    """After a failover the old primary is a standby, and stays one for connections to it."""
+    one = outlet(KEYED)
+    end(one)
+    sql.execute(READ_ONLY.format(name=name))
+    one.database.close()
+    with pytest.raises(AwayError, match="PostgreSQL is read-only"):
+        ask(one)
+    sql.execute(WRITABLE.format(name=name))  # for new connections
+    ask(one)
+
+
 @pytest.mark.parametrize("code", ["40001", "40P01"])
 def test_a_transaction_that_meets_others_is_tried_again_at_once_and_not_forever(
     code: str, outlet: Make, sql: Any
@@ -127,6 +144,15 @@ def test_a_commit_is_durable_though_the_server_would_not_wait_for_its_disk(outle
     assert one.database.rows("select current_setting('synchronous_commit')") == [("on",)]
     assert one.database.rows("select current_setting('statement_timeout')") == [("30s",)]
     one.database.undo()
+
+
+def test_an_address_sets_other_time_outs(postgres: Server, name: str) -> None:
+    url = f"{postgres.url(name)}?options=-c%20statement_timeout%3D2min%20-c%20search_path%3Dpublic"
+    database = Database("shop", url, "app")
+    database.begin()
+    asked = "select current_setting('statement_timeout'), current_setting('lock_timeout')"
+    assert database.rows(asked) == [("2min", "10s")]
+    database.close()
 
 
 def test_no_error_has_the_password(postgres: Server, name: str) -> None:

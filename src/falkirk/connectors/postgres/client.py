@@ -14,6 +14,7 @@ An address holds a password. Nothing that is logged or raised has more of it tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ class Database:
         self.name = name
         given = self._parsed(url)
         self._parameters = {**CONNECT, "application_name": f"falkirk {app}", **given}
+        self._own_limits = limits_in(str(given.get("options") or ""))
         host = given.get("host") or given.get("hostaddr") or "localhost"
         user = f"{given['user']}@" if given.get("user") else ""
         self.where = f"database {name!r} at {user}{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
@@ -88,8 +90,9 @@ class Database:
             self._connection = self._psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
         cursor = self._connection.cursor()
         cursor.execute("begin isolation level read committed")
-        limits = ", ".join("set_config(%s, %s, true)" for _ in LIMITS)
-        cursor.execute(f"select {limits}", [part for pair in LIMITS.items() for part in pair])
+        limits = LIMITS | self._own_limits
+        settings = ", ".join("set_config(%s, %s, true)" for _ in limits)
+        cursor.execute(f"select {settings}", [part for pair in limits.items() for part in pair])
         # Off, the server may forget what it has committed, and the rows are gone from Kafka by then.
         cursor.execute(
             "select set_config('synchronous_commit', 'on', true) "
@@ -138,6 +141,11 @@ class Database:
         errors = self._psycopg.errors
         return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
 
+    def is_lost(self, error: Exception) -> bool:
+        """Whether only another connection can help: this one has ended, or its server has become a standby."""
+        errors = self._psycopg.errors
+        return isinstance(error, self._psycopg.OperationalError | errors.ReadOnlySqlTransaction)
+
     def worded(self, error: Exception, table: str = "") -> AwayError:
         """An error of the server or its driver."""
         detail = getattr(getattr(error, "diag", None), "message_detail", None)
@@ -145,6 +153,17 @@ class Database:
         what, hint = words(getattr(error, "sqlstate", None), message)
         where = f"{self.where}, table {table}" if table else self.where
         return AwayError(f"PostgreSQL {what}", where=where, hint=f"{hint}; {SAFE}")
+
+
+def limits_in(options: str) -> dict[str, str]:
+    """The time-outs that the `options` of an address set. Those would hold for the connection, and are set for each
+    transaction here, too.
+
+    >>> limits_in("-c statement_timeout=2min --lock_timeout=1s -cdeadlock_timeout=9s")
+    {'statement_timeout': '2min', 'lock_timeout': '1s'}
+    """
+    given = re.findall(r"(?:^|\s)(?:-c\s*|--)(\w+)=(\S+)", options)
+    return {name: limit for name, limit in given if name in LIMITS}
 
 
 def words(state: str | None, message: str) -> tuple[str, str]:

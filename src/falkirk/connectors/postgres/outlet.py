@@ -86,7 +86,7 @@ class PostgresOutlet:
                     continue
                 if (error.sqlstate or "").startswith("42"):
                     self._fit()  # it lists what has changed
-                if isinstance(error, self._psycopg.OperationalError):
+                if self.database.is_lost(error):
                     self.database.close()
                 raise self.database.worded(error, self.tables.name) from error
             finally:
@@ -170,6 +170,9 @@ def values(column: pl.Series) -> list[Any]:
     """
     if isinstance(column.dtype, pl.List | pl.Array | pl.Struct):
         return [None if value is None else _encode(value).decode() for value in _whole(column)]
+    if isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None:
+        # In another zone it may be of year 0 or 10000, which Python does not have.
+        column = column.dt.convert_time_zone("UTC")
     return column.to_list()
 
 

@@ -146,6 +146,7 @@ class Tables:
             "select current_schema(), current_setting('transaction_read_only') = 'on'"
         )
         if read_only:
+            self.database.close()  # the address may lead to another server by now
             raise self.database.worded(driver().errors.ReadOnlySqlTransaction("it accepts no writes"), self.name)
         if self._schema is None and schema is None:
             raise ConfigError(
