@@ -428,9 +428,35 @@ def test_the_schema_is_a_file_its_text_or_a_dict(tmp_path: Path) -> None:
     assert format_of(repr(Avro(file))).schema == Avro(file).schema
 
 
+ALIASED = {"name": "a", "type": "long", "aliases": ["b"], "default": -1}
+
+
+@pytest.mark.parametrize("fields", [("a", "b"), ("a",), ("b",)])
+def test_an_alias_is_not_taken_for_another_field_of_its_name(fields: tuple[str, ...]) -> None:
+    """A field was renamed from b to a, and a new one is called b: as fastavro, by names first. So it is for each column
+    alone, too."""
+    reader = {"type": "record", "name": "R", "fields": [ALIASED, {"name": "b", "type": "long", "default": 0}]}
+    writers = [record(b="long"), record(a="long"), record(a="long", b="long")]
+    rows = [{"b": 7}, {"a": 8}, {"a": 9, "b": 10}]
+    registry = Known({n: json.dumps(writer) for n, writer in enumerate(writers)})
+    values = [datum(writer, row) for writer, row in zip(writers, rows, strict=True)]
+    decoded = (
+        Avro(reader, registry=registry)
+        .project(fields)
+        .decode([b"\0\0\0\0%c" % n + value for n, value in enumerate(values)])
+    )
+    assert decoded.bad == []
+    expected = [oracle(value, writer, reader) for value, writer in zip(values, writers, strict=True)]
+    assert decoded.frame.rows(named=True) == [{name: row[name] for name in fields} for row in expected]
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
+        (
+            {"type": "record", "name": "R", "fields": [ALIASED, {"name": "c", "type": "long", "aliases": ["b"]}]},
+            "fields 'a' and 'c' both have the alias 'b'",
+        ),
         ("missing.avsc", "an Avro schema cannot be read"),
         ("{", "an Avro schema is not JSON"),
         (
@@ -496,6 +522,56 @@ def test_a_symbol_that_the_schema_does_not_have_is_not_written() -> None:
     schema = record(x={"type": "enum", "name": "E", "symbols": ["A"]})
     with pytest.raises(DefinitionError, match="a row does not fit the Avro schema"):
         Avro(schema).encode(pl.DataFrame({"x": ["B"]}))
+
+
+@pytest.mark.parametrize(
+    "kind", [{"type": "map", "values": "long"}, {"type": "array", "items": {"type": "map", "values": "long"}}]
+)
+def test_a_map_that_has_a_key_twice_is_not_written(kind: Any) -> None:
+    """One of its values would be lost."""
+    pairs = [{"key": "a", "value": 1}, {"key": "a", "value": 2}]
+    with pytest.raises(DefinitionError, match="a map has each key once"):
+        Avro(record(x=kind)).encode(pl.DataFrame({"x": [pairs if kind["type"] == "map" else [pairs]]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("bytes", "\u00ff"),
+        (["bytes", "null"], "\u00ff"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "\u0001"),
+        (
+            {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4, "scale": 2},
+            "\u0000\u0001",
+        ),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"]),
+        ({"type": "map", "values": "long"}, {"a": 1}),
+        (record("Q", z="bytes"), {"z": "\u00ff"}),
+        (["int", "string"], 5),
+    ],
+)
+def test_a_field_without_a_column_is_written_as_its_default(kind: Any, default: Any) -> None:
+    schema = record(n="long")
+    schema["fields"].append({"name": "x", "type": kind, "default": default})
+    found = Avro(schema).decode(Avro(schema).encode(pl.DataFrame({"n": [7, 7]})))
+    assert Avro(schema).encode(pl.DataFrame({"n": []}, schema={"n": pl.Int64})) == []
+    absent = Avro(schema, registry=Known({5: json.dumps(record(n="long"))})).decode([b"\0\0\0\0\5\x0e"])
+    assert found.bad == absent.bad == []
+    assert found.frame.rows() == 2 * absent.frame.rows()
+
+
+@pytest.mark.parametrize("beside", ["long", {"type": "array", "items": "long"}])
+def test_times_that_python_does_not_have_are_written_in_each_way(beside: Any) -> None:
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    schema = record(
+        day={"type": "int", "logicalType": "date"}, at=["null", moment], days=record("D", at=moment), beside=beside
+    )
+    frame = pl.DataFrame({"day": [-800_000], "at": [253_402_300_800_000], "beside": [1 if beside == "long" else [1]]})
+    frame = frame.with_columns(pl.col("day").cast(pl.Int32).cast(pl.Date), pl.col("at").cast(pl.Datetime("ms", "UTC")))
+    (value,) = Avro(schema).encode(frame.with_columns(days=pl.struct("at")))
+    numbers = json.loads(json.dumps(schema).replace("logicalType", "was"))
+    found = oracle(value, numbers, numbers)
+    assert (found["day"], found["at"], found["days"]["at"]) == (-800_000, 253_402_300_800_000, 253_402_300_800_000)
 
 
 def test_columns_are_written_as_nullable_fields() -> None:

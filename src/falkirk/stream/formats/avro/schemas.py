@@ -236,11 +236,25 @@ def wanted_of(schema: Any, named: Mapping[str, Any], within: tuple[str, ...] = (
 def fields_wanted(record: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> dict[str, WantedField]:
     """The fields of a record that can be columns."""
     found = {}
+    aliases = _aliases(record)
     for each in record["fields"]:
         if (wanted := wanted_of(each["type"], named, within)) is not None:
             default = each.get("default", NO_DEFAULT)
             _check_default(each["name"], default, wanted)
-            found[each["name"]] = WantedField(wanted, tuple(each.get("aliases", ())), default)
+            found[each["name"]] = WantedField(wanted, aliases[each["name"]], default)
+    return found
+
+
+def _aliases(record: Any) -> dict[str, tuple[str, ...]]:
+    """The former names of each field, by which it is found. A name that is a field's own now is that field's. Raises
+    DefinitionError if two fields have the same."""
+    known, found = {each["name"] for each in record["fields"]}, dict[str, tuple[str, ...]]()
+    whose: dict[str, str] = {}
+    for each in record["fields"]:
+        name, given = each["name"], [alias for alias in each.get("aliases", ()) if alias not in known]
+        if twice := [alias for alias in given if whose.setdefault(alias, name) != name]:
+            raise DefinitionError(f"fields {whose[twice[0]]!r} and {name!r} both have the alias {twice[0]!r}")
+        found[name] = tuple(given)
     return found
 
 

@@ -14,8 +14,8 @@ import polars as pl
 from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.avro import flat
-from falkirk.stream.formats.avro.schemas import AvroSchema, Wanted, fastavro
-from falkirk.stream.formats.types import fits, type_name
+from falkirk.stream.formats.avro.schemas import NO_DEFAULT, AvroSchema, Wanted, fastavro, literal
+from falkirk.stream.formats.types import fits, instance, type_name
 
 
 class Writer:
@@ -32,6 +32,11 @@ class Writer:
         self._columns = schema.columns
         self._flat = flat.is_flat(schema)
         self._others = [f["name"] for f in schema.root["fields"] if f["name"] not in schema.columns]
+        self._absent = [
+            pl.Series(name, [literal(field.default, field.wanted)], dtype=field.wanted.dtype)
+            for name, field in self._columns.items()
+            if field.default is not NO_DEFAULT
+        ]
         self._defaults = {f["name"] for f in schema.root["fields"] if "default" in f}
 
     def write(self, frame: pl.DataFrame, head: bytes = b"") -> list[bytes]:
@@ -41,14 +46,15 @@ class Writer:
             return flat.write(self._schema, frame, head)
         write, parsed = fastavro().schemaless_writer, self._schema.root
         out, datums = io.BytesIO(), []
+        frame = frame.cast({name: _numbers(dtype) for name, dtype in frame.schema.items()})
         fixes = [(name, fix) for name in frame.columns if (fix := _fix(self._columns[name].wanted)) is not None]
         for row in frame.iter_rows(named=True):
-            for name, fix in fixes:
-                row[name] = fix(row[name])
             out.seek(0)
             out.truncate()
             out.write(head)
             try:
+                for name, fix in fixes:
+                    row[name] = fix(row[name])
                 write(out, parsed, row)
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise DefinitionError(
@@ -87,7 +93,17 @@ class Writer:
             ) from None
         for column in frame.get_columns():
             _check_nulls(column, self._columns[column.name].wanted, column.name)
-        return frame
+        absent = [default for default in self._absent if default.name not in frame.columns]
+        return frame.with_columns(default.new_from_index(0, frame.height) for default in absent)
+
+
+def _numbers(dtype: pl.DataType) -> pl.DataType:
+    """The type, with times as the numbers that are written: Python has fewer years."""
+    if isinstance(dtype, pl.List):
+        return pl.List(_numbers(instance(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({f.name: _numbers(instance(f.dtype)) for f in dtype.fields})
+    return pl.Int64() if isinstance(dtype, pl.Datetime) else pl.Int32() if dtype == pl.Date() else dtype
 
 
 def _check_nulls(column: pl.Series, wanted: Wanted, where: str) -> None:
@@ -116,5 +132,10 @@ def _plain(value: Any, wanted: Wanted) -> Any:
         return None
     if wanted.item is not None:
         items = [_plain(each, wanted.item) for each in value]
-        return {pair["key"]: pair["value"] for pair in items} if wanted.is_map else items
+        if not wanted.is_map:
+            return items
+        pairs = {pair["key"]: pair["value"] for pair in items}
+        if len(pairs) < len(items):
+            raise ValueError("a map has each key once")
+        return pairs
     return {name: _plain(value[name], each.wanted) for name, each in wanted.fields.items()} if wanted.fields else value
