@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -65,6 +66,7 @@ def connect(url: str) -> ObjectStore:
     >>> connect("memory:///").__class__.__name__
     'MemoryStore'
     """
+    check_url(url, "the checkpoint store")
     try:
         store: ObjectStore
         match obstore.parse_scheme(url):
@@ -80,6 +82,24 @@ def connect(url: str) -> ObjectStore:
             hint="give a URL such as file:///folder, s3://bucket/path, gs://bucket/path or az://container/path",
         ) from error
     return store
+
+
+def check_url(url: str, what: str) -> None:
+    """Raises ConfigError for a URL that ends, to libraries, at a # or ?: they would use the folder before that sign.
+
+    >>> check_url("s3://bucket/c%23", "the place")
+    >>> check_url("s3://bucket/c#/a", "the place")
+    Traceback (most recent call last):
+    falkirk.errors.ConfigError: the place has a # or ? in its URL, which would end there
+      where: s3://bucket/c
+      to do: write %23 for # and %3F for ?; credentials come from the environment
+    """
+    if "://" in url and ("#" in url or "?" in url):
+        raise ConfigError(
+            f"{what} has a # or ? in its URL, which would end there",
+            where=re.split("[#?]", url)[0],  # what follows may be a secret
+            hint="write %23 for # and %3F for ?; credentials come from the environment",
+        )
 
 
 def client_options(kind: str, environment: Mapping[str, str]) -> ClientConfig:

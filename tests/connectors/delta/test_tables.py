@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from tests.checkpoint.outlet_contract import PLACE
 from tests.connectors.delta.tables import KEYED, append, end, outlet, plan
 from tests.connectors.postgres.chunks import keyed, rows_of
@@ -17,7 +17,10 @@ from tests.connectors.postgres.chunks import keyed, rows_of
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.outlets import Chunk
 from falkirk.connectors.delta.client import TablePlace, options
+from falkirk.connectors.delta.tables import arrow
+from falkirk.connectors.files.places import place_at
 from falkirk.errors import AwayError, ConfigError, StateError
+from falkirk.state.objects import connect
 from falkirk.stream.definition.outlets import GONE
 
 
@@ -38,6 +41,15 @@ def test_a_table_that_does_not_fit_is_refused_with_each_difference(tmp_path: Pat
         end(outlet(plan(url, KEYED, "id")))
 
 
+def test_a_table_with_partitions_of_binary_is_refused(tmp_path: Path) -> None:
+    """Readers get other bytes, and a merge finds no such key."""
+    url, columns = str(tmp_path / "table"), pl.Schema({"id": pl.Binary(), "n": pl.Int64()})
+    DeltaTable.create(url, Schema.from_arrow(arrow(pl.DataFrame(schema=columns)).schema), partition_by=["id"])
+    with pytest.raises(ConfigError, match="column 'id' is Binary, and it is partitioned by it") as caught:
+        outlet(plan(url, columns, "id")).tables.check()
+    assert "another column" in caught.value.hint
+
+
 def test_a_check_creates_nothing(tmp_path: Path) -> None:
     url = str(tmp_path / "some" / "table")
     assert outlet(plan(url)).tables.check().endswith("it is created with the first rows")
@@ -48,6 +60,14 @@ def test_a_check_creates_nothing(tmp_path: Path) -> None:
 
 def test_a_url_of_a_folder_is_that_folder(tmp_path: Path) -> None:
     assert TablePlace(f"file://{tmp_path}/a%20b").folder == tmp_path / "a b"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a#1", "s3://bucket/a?b", "file:///tmp/a#1"])
+def test_a_url_that_would_end_early_is_no_place(url: str) -> None:
+    for place in (TablePlace, place_at, connect):
+        with pytest.raises(ConfigError, match="in its URL, which would end there") as caught:
+            place(url)
+        assert caught.value.where == url[: url.rindex("/a") + 2]
 
 
 def test_a_table_that_is_gone_is_not_made_again_without_its_rows(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from falkirk.errors import AwayError, ConfigError
-from falkirk.state.objects import PREFIXES, client_options
+from falkirk.state.objects import PREFIXES, check_url, client_options
 
 SAFE = "nothing is lost: the rows wait in Kafka"
 TIMEOUT = "60s"
@@ -29,7 +29,8 @@ class TablePlace:
     """A folder, or a folder in a bucket, that has a table or will have one."""
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigError if the library is not installed."""
+        """Raises ConfigError if the library is not installed, or the URL cannot be one."""
+        check_url(url, "the table")
         self.library = library()
         self.url, self.where = url, f"table {url}"
         parts = urlsplit(url)

@@ -24,7 +24,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore
 
 from falkirk.errors import AwayError, ConfigError
-from falkirk.state.objects import connect
+from falkirk.state.objects import check_url, connect
 
 CHECK = ".falkirk-check-"
 """What the names of files begin with that are written to try a place out."""
@@ -58,6 +58,7 @@ def place_at(url: str) -> Place:
     >>> place_at("memory:///").__class__.__name__, place_at("archive").__class__.__name__
     ('Bucket', 'Folder')
     """
+    check_url(url, "the place for files")
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         return Folder(Path(unquote(parts.path) if parts.scheme else url))
