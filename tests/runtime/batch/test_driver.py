@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
@@ -253,3 +254,19 @@ def test_partitions_that_no_epoch_would_read_stop_the_driver(
     with closing(stand.driver(until_end=due)) as late, pytest.raises(SourceError, match="partitions were added"):
         late.drive(lambda: False)
     assert len(stand.said) == 3, "no epoch was opened after the first one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [None, "1h"])
+def test_a_topic_that_is_gone_stops_the_driver_while_no_epoch_is_due(
+    kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str | None
+) -> None:
+    monkeypatch.setattr("falkirk.runtime.epochs.driver.WATCH", 0.0)
+    monkeypatch.setattr("falkirk.runtime.epochs.driver.MISSING", 0.5)
+    stand = Stand(kafka, topic_prefix, tmp_path, every=every)
+    stand.append(2)
+    stand.drive()
+    stand.topics.delete([stand.source])
+    deadline = time.monotonic() + PATIENCE_S
+    with closing(stand.driver(until_end=False)) as late, pytest.raises(SourceError, match="is gone"):
+        late.drive(lambda: time.monotonic() > deadline)

@@ -121,12 +121,14 @@ class Driver:
                 elif self._finished(epochs):
                     self.done = True
                     return
-                elif self._target is not None or self._due(epochs):
-                    self._open(epochs)
                 else:
+                    # First: of a topic that is gone nobody can say whether an epoch is due.
                     if time.monotonic() - self._watched > WATCH:
                         self._watch()
-                    time.sleep(LOOK)
+                    if self._target is not None or self._due(epochs):
+                        self._open(epochs)
+                    else:
+                        time.sleep(LOOK)
                 said = ""
             except UnreachableError as error:
                 if said != error.what:  # once is enough, however long it lasts
