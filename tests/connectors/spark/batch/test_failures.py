@@ -26,6 +26,14 @@ falkirk.errors.StateError: it is broken: very
 \tat org.apache.spark.api.python
 \tat java.base
 """
+OTHER_PYTHON = """Traceback (most recent call last):
+  File …
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: \
+3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.
+Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set.
+
+\tat org.apache.spark.api.python
+"""
 
 
 @pytest.mark.parametrize(
@@ -57,6 +65,11 @@ falkirk.errors.StateError: it is broken: very
             "Traceback (most recent call last):\n  File …\nModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE: 38000",
             ConfigError,
             "No module named 'pyarrow'\n  where: a Python of Spark's workers\n  to do: pip install",
+        ),
+        (
+            JAVA + LOST + OTHER_PYTHON,
+            ConfigError,
+            "minor versions\n  where: a Python of Spark's workers\n  to do: let PYSPARK_PYTHON",
         ),
         ("Connection refused", FalkirkError, "Spark gave up the epoch: Connection refused\n"),
     ],

@@ -12,6 +12,12 @@ from falkirk import errors
 from falkirk.connectors.spark.workers import MISSING
 from falkirk.errors import ConfigError, FalkirkError
 
+WORKERS = "a Python of Spark's workers"
+OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"
+SAME_PYTHON = (
+    "let PYSPARK_PYTHON name a Python of the driver's version on each executor, or ship an environment (spark.archives)"
+)
+
 _TRACE = "Traceback (most recent call last):\n"
 _AFTER = ("\t", " SQLSTATE: ")
 _SAID = re.compile(
@@ -38,7 +44,10 @@ def failure(error: Exception, what: str) -> FalkirkError:
         kind, happened, where, hint = (said[name] or "" for name in ("kind", "what", "where", "hint"))
         kind = kind.rpartition(".")[2]
         if kind == ModuleNotFoundError.__name__:
-            return ConfigError(happened, where=where or "a Python of Spark's workers", hint=hint or MISSING)
+            return ConfigError(happened, where=where or WORKERS, hint=hint or MISSING)
+        if happened.startswith(OTHER_PYTHON):
+            what = happened.removeprefix(OTHER_PYTHON).strip().splitlines()[0].rstrip(".")
+            return ConfigError(what, where=WORKERS, hint=SAME_PYTHON)
         known = getattr(errors, kind, None)
         if isinstance(known, type) and issubclass(known, FalkirkError):
             return known(happened, where=where, hint=hint)
