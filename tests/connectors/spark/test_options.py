@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import falkirk as fk
 from falkirk.checkpoint.ids import Offset
@@ -96,6 +98,13 @@ def test_every_type_of_a_column_has_one_in_spark() -> None:
         frame = pl.DataFrame(schema={name: spark_type(dtype) for name, dtype in schema.items()})
         for name, dtype in frame.schema.items():
             assert pl.from_arrow(frame[name].to_arrow().cast(arrow_type(dtype))).dtype == dtype  # type: ignore[union-attr]
+
+
+def test_a_duration_in_a_state_is_an_interval_of_spark() -> None:
+    """As of fk.max("took"), which no format has."""
+    for dtype in (pl.Duration("ms"), pl.Duration("us"), pl.List(pl.Duration("ns"))):
+        kind = from_arrow_schema(pa.schema([("took", arrow_type(spark_type(dtype)))]))["took"].dataType
+        assert "interval day to second" in kind.simpleString()
 
 
 def test_a_format_brings_its_columns_and_no_others_unless_they_are_asked_for() -> None:

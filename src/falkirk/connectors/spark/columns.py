@@ -4,6 +4,7 @@
     UInt8, UInt16, UInt32    the next wider signed integer
     UInt64, Int128           decimal(20, 0), decimal(38, 0)
     Datetime, ms, UTC        timestamp, in microseconds
+    Duration (of states)     interval day to second, in microseconds
 
 All other types have the same name.
 """
@@ -37,6 +38,7 @@ _WIDER: dict[Any, pl.DataType] = {
     pl.UInt64: pl.Decimal(20, 0),
     pl.Int128: pl.Decimal(38, 0),
     pl.Datetime: pl.Datetime("us", "UTC"),
+    pl.Duration: pl.Duration("us"),
 }
 _ARROW: dict[Any, Any] = {
     pl.Int8: pa.int8(),
@@ -50,6 +52,7 @@ _ARROW: dict[Any, Any] = {
     pl.Binary: pa.binary(),
     pl.Date: pa.date32(),
     pl.Datetime: pa.timestamp("us", "UTC"),
+    pl.Duration: pa.duration("us"),
 }
 
 
