@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -46,6 +46,18 @@ def duration(
     if found <= timedelta():
         raise error(f"{shown} is not a duration greater than zero", where=where, hint=ACCEPTED)
     return found
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def millis_since_1970(at: datetime) -> int:
+    """A moment as Kafka's timestamps have it. (`at.timestamp() * 1000` is a float, which may be a millisecond less.)
+
+    >>> millis_since_1970(datetime(2004, 5, 6, 7, 8, 9, 1_000, tzinfo=UTC))
+    1083827289001
+    """
+    return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _microseconds(value: object) -> Fraction:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from falkirk.blame import user_line
 from falkirk.checkpoint.ids import Millis
+from falkirk.durations import millis_since_1970
 from falkirk.errors import ConfigError
 from falkirk.stream.operators.sources.source import TOO_FAR_AHEAD
 from falkirk.wording import counted
@@ -22,7 +23,7 @@ def clock_of(now: datetime) -> Millis:
     """
     if now.tzinfo is None:
         raise ConfigError(f"now={now!r} has no zone", hint="add tzinfo=datetime.UTC")
-    return Millis(int(now.timestamp() * 1000))
+    return Millis(millis_since_1970(now))
 
 
 def warned_of_dates(letters: Sequence[bytes | None], now: datetime) -> bool:

@@ -12,7 +12,7 @@ from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.columns import RECORD
-from falkirk.durations import duration
+from falkirk.durations import duration, millis_since_1970
 from falkirk.errors import ConfigError
 from falkirk.stream.definition.names import PREFIX, epochs_topic, steps_topic
 from falkirk.stream.formats.base import Format
@@ -143,7 +143,7 @@ def _bound(text: str, option: str) -> Bound:
             where=f"option {option!r}",
             hint='give "earliest", "latest", a time with its zone ("2026-01-31T12:00:00Z"), or milliseconds since 1970',
         )
-    return round(moment.timestamp() * 1000)
+    return millis_since_1970(moment)
 
 
 def _metadata(text: str, value: Format) -> dict[str, str]:

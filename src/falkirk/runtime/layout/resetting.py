@@ -20,6 +20,7 @@ import msgspec
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
+from falkirk.durations import millis_since_1970
 from falkirk.errors import ConfigError, SourceError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
@@ -59,7 +60,7 @@ def parse_to(text: str) -> To:
             hint="give earliest, latest, a time (2026-11-21T10:00:00Z, or milliseconds since 1970), or offsets "
             "(TOPIC:PARTITION=OFFSET,…)",
         )
-    return int(at.timestamp() * 1000)
+    return millis_since_1970(at)
 
 
 def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[str, Start]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
@@ -17,6 +17,7 @@ import polars as pl
 from falkirk.blame import did_you_mean, in_brief
 from falkirk.checkpoint.ids import name_of
 from falkirk.checkpoint.steps import Maker
+from falkirk.durations import millis_since_1970
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
@@ -273,7 +274,7 @@ def _millis(at: datetime | None, clock: int) -> int:
         return clock
     if at.tzinfo is None:
         raise ConfigError(f"timestamp {at} has no zone", hint="add tzinfo=datetime.UTC")
-    return int(at.astimezone(UTC).timestamp() * 1000)
+    return millis_since_1970(at)
 
 
 def _misfit(source: Source, error: Exception) -> ConfigError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import CLUSTER, address
+from falkirk.durations import millis_since_1970
 from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.metadata import METADATA
 from falkirk.stream.definition.pattern import Pattern, Topics
@@ -45,7 +46,7 @@ def checked_start(start: Any, where: str) -> str | int | Mapping[int, int]:
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise DefinitionError(f"start={start!r} has no zone", where=where, hint="add tzinfo=datetime.UTC")
-        return int(start.timestamp() * 1000)
+        return millis_since_1970(start)
     if isinstance(start, Mapping) and start and all(isinstance(n, int) and n >= 0 for p in start.items() for n in p):
         return dict(start)
     raise DefinitionError(
