@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.duck import database
 
 import falkirk as fk
+from falkirk.errors import DefinitionError
 from falkirk.stream.flow.explain import explain
 
 SCHEMA: dict[str, Any] = {"k": int, "x": int, "ts": int}
@@ -52,6 +53,57 @@ def test_windows_give_what_duckdb_gives(query: str, function: str, written: str)
     with database(t=pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64))) as connection:
         wanted = connection.execute(query.format(w=written)).fetchall()
     assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
+
+
+OF_WINDOWS = [
+    "select k, count(*) as n, min(window_start) as first from {w} as w group by k",
+    "select k, window_start, max(window_end) as till, count(*) as n from {w} as w group by k, window_start",
+    "select k, window_start, sum(x) as x from (select * from {w} as w) group by k, window_start",
+    "select k, window_end, sum(x) as x from (select * from {w} as w) group by k, window_end",
+    "select k, window_start, window_end, count(distinct x) as x from (select * from {w} as w) group by 1, 2, 3",
+    "select window_end, count(*) as n from (select * from {w} as w) group by window_end",
+    "select k, sum(x) as x from (select * from {w} as w) group by k",
+    "select count(*) as n, max(window_end) as last from {w} as w",
+    "select *, count(*) over (partition by window_start order by x) as n from {w} as w",
+    "select * from {w} as w qualify rank() over (partition by window_start, window_end order by x desc) <= 2",
+    "select * from (select * from {w} as w) order by window_end desc, x, k, ts limit 3",
+    ("with v as (select * from {w} as w) select k, window_start, count(*) as n from v group by 1, 2 union all select k, "
+     "window_end, max(x) as n from v group by k, window_end"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", OF_WINDOWS)
+@pytest.mark.parametrize(
+    ("function", "written", "times"), [(TUMBLE, TUMBLED, {}), (HOP, HOPPED, {"time": "ts", "late": "1h"})]
+)
+def test_rows_that_have_windows_are_rows_like_others(query: str, function: str, written: str, times: Any) -> None:
+    rows = [row for row in random_rows() if row["ts"]]
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA), **times)
+    result = flow.sql(query.format(w=function), id="q")
+    columns = result.schema.names()
+    result.group_by(columns, id="counted").agg(times=fk.len()).sink("out", key=columns, value=fk.Json())
+    out = fk.testing.run(flow, {"t": rows}, step_rows=7).sinks["out"].table.values()
+    with database(t=pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64))) as connection:
+        wanted = connection.execute(query.format(w=written).replace("x desc)", "x desc nulls last)")).fetchall()
+    assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
+
+
+@pytest.mark.parametrize("bounds", ["window_start", "window_end", "window_start, window_end"])
+def test_groups_of_a_query_around_windows_leave_the_state_too(bounds: str) -> None:
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA), time="ts", late="0s")
+    query = f"with w as (select * from {TUMBLE}) select k, {bounds}, sum(x) as x from w group by k, {bounds}"
+    result = flow.sql(query, id="q")
+    with pytest.raises(DefinitionError, match="does not identify a row"):
+        result.sink("wrong", key="k", value=fk.Json())
+    result.sink("out", key=["k", *bounds.split(", ")], value=fk.Json())
+    result.final().sink("final", value=fk.Json())
+    rows = [{"k": 1, "x": 2, "ts": 1}, {"k": 1, "x": 3, "ts": 59_999}, {"k": 1, "x": 4, "ts": 60_000}]
+    app = fk.testing.run(flow, {"t": rows}, step_rows=1)
+    assert [row["x"] for row in app.sinks["out"].table.values()] == [5, 4]
+    assert [row["x"] for row in app.sinks["final"].rows] == [5]
+    assert app.state("q.group").height == 1
 
 
 def random_rows() -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.windows import END, CountWindow, Session
+from falkirk.stream.definition.windows import END, START, CountWindow, Session
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
 from falkirk.stream.flow.totals import bound_aggregates, check_named
@@ -53,10 +53,12 @@ class Grouped:
         migrate: Migrate,
         line: str,
         made_later: Session | CountWindow | None = None,
+        in_windows: bool = False,
     ) -> None:
+        """`in_windows`: it is group_by itself that gave the rows their windows."""
         self._graph, self._before, self._columns = graph, before, columns
         self._given, self._id, self._version, self._line = given, given or default_id("by", *columns), version, line
-        self._migrate, self._made_later = migrate, made_later
+        self._migrate, self._made_later, self._in_windows = migrate, made_later, in_windows
 
     def agg(self, *unnamed: Never, **aggregates: AggregateLike) -> Stream[Row]:
         """One row for each group: the group's columns, and these aggregates by name.
@@ -88,15 +90,17 @@ class Grouped:
             made = sessions(before, later, *own) if isinstance(later, Session) else count_windows(before, later, *own)
             return Stream(self._graph, self._graph.add(made, exchange=True))
         windows = before if isinstance(before, op.Windows) else None
+        same = {END} if windows and START in self._columns else set[str]()  # the end follows from the start
         place = placed(before, self._columns, self._id)
         key, root = place if windows is None else key_in_windows(self._columns, self._id, before)
         given: dict[str, Any] = {
             "id": self._id, "line": self._line, "inputs": (before,), "changes": True, "partitioned": key, "root": root,
-            "unique": frozenset(self._columns) - ({END} if windows else set()), "regime": before.regime,
+            "unique": frozenset(self._columns) - same, "regime": before.regime,
             "schema": pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
             "columns": self._columns, "aggregates": bound, "version": self._version,
         }  # fmt: skip
-        expire = windows is not None and windows.expire
+        # In SQL, rows that have windows can be grouped by something else too.
+        expire = windows is not None and windows.expire and END in self._columns
         group = op.WindowGroup(window=windows.window, **given) if windows and expire else op.Group(**given)
         return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
 
@@ -135,12 +139,14 @@ class Grouped:
         from falkirk.stream.flow.tops import top_k
 
         name = self._given or default_id("top_k.by", *self._columns)
-        if self._made_later is not None:
-            window = "session" if isinstance(self._made_later, Session) else "count_window"
+        if self._made_later is not None or self._in_windows:
+            kinds = {Session: "session", CountWindow: "count_window"}
+            window = kinds.get(type(self._made_later), "tumbling")
+            group = "id" if self._made_later is not None else START
             raise DefinitionError(
                 f"the rows of {'sessions' if window == 'session' else 'windows'} have no top",
                 where=f"top_k {name!r} ({self._line})",
-                hint=f'.group_by("id", fk.{window}(…)).agg(n=fk.len()).group_by("id").top_k(3, by="n")',
+                hint=f'.group_by("id", fk.{window}(…)).agg(n=fk.len()).group_by("{group}").top_k(3, by="n")',
             )
         if self._migrate:
             raise DefinitionError(

@@ -161,10 +161,6 @@ def spec_of(
 ) -> Spec:  # fmt: skip
     """Rows in order. Raises DefinitionError."""
     where = f"over {name!r} ({line})"
-    if isinstance(before, op.Windows):
-        raise DefinitionError(
-            "rows of windows have no order", where=where, hint="use over before windows, or after agg"
-        )
     if order_by is None:
         ordering = Ordering((), (), tuple(c for c in before.schema if c not in columns))
     else:

@@ -150,6 +150,7 @@ class Stream(Combining[RowT_co]):
             migrate=migrate,
             line=line,
             made_later=made_later,
+            in_windows=before is not self._op,
         )
 
     def agg(self, *unnamed: Never, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002

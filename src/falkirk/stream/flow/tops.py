@@ -32,12 +32,6 @@ def top_k(
 ) -> op.TopK:
     """The operator. Raises DefinitionError."""
     where = f"top_k {name!r} ({line})"
-    if isinstance(before, op.Windows):
-        raise DefinitionError(
-            "the rows of windows have no top",
-            where=where,
-            hint='.group_by("id", window).agg(n=fk.len()).group_by("window_start").top_k(3, by="n")',
-        )
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:
         raise DefinitionError(f"k={k!r} is not a number of rows", where=where, hint=f"from 1 to {MOST:,}")
     ordering = ordering_of(before.schema, columns, by, reverse, where)

@@ -64,8 +64,6 @@ def whole(
 ) -> op.Operator:
     """One row for all rows. Raises DefinitionError."""
     where = f"agg {name!r} ({line})"
-    if isinstance(before, op.Windows):
-        raise DefinitionError("windows have a row each", where=where, hint=".group_by(window).agg(…)")
     bound = bound_aggregates(before, aggregates, (), where)
     if not all(merges(b) or (isinstance(b, BoundBest) and _stays(before)) for b in bound.values()):
         return _of_rows(graph, before, bound, name, version, line)

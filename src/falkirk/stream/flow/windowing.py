@@ -152,7 +152,7 @@ def sessions(
 
 def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> tuple[Key, str]:
     """The columns that place the groups of windows, and their root: the group's own, or each window by itself."""
-    own = [c for c in columns if c not in (START, END)] or [START]
+    own = [c for c in columns if c not in (START, END)] or [START if START in columns else END]
     if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
         return before.partitioned, before.root
     return key_of(own if len(own) > 1 else own[0]), name
@@ -185,7 +185,7 @@ def final_size(operator: op.Operator, time: str, where: str) -> int | None:
     before = operator.inputs[0] if operator.inputs else operator
     if isinstance(operator, op.SessionGroup):
         column = operator.session.column
-    elif isinstance(operator, op.Group) and isinstance(before, op.Windows):
+    elif isinstance(operator, op.Group) and isinstance(before, op.Windows) and END in operator.columns:
         column = before.window.column
     else:
         raise DefinitionError(

@@ -23,6 +23,7 @@ from sqlglot import exp
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.windows import END, START, Session, Window, hopping, session, tumbling
 from falkirk.stream.flow.streams import Stream
+from falkirk.stream.operators import Windows
 from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text, span
 
@@ -164,7 +165,11 @@ def grouping(
 ) -> tuple[Stream[Any], list[Any]]:
     """The stream, and what to group it by: the keys, and windows that are still to be made."""
     if window is None:
-        return stream, [*keys]
+        columns = [*keys]
+        made = stream._op
+        if isinstance(made, Windows) and made.expire and START in columns and END not in columns:
+            columns.append(END)  # by its end, the state of a window goes; the end follows from the start
+        return stream, columns
     own: list[Any] = [key for key in keys if key not in (START, END)]
     if isinstance(window, Window):
         return stream, [*own, window]
