@@ -221,6 +221,13 @@ cast(cast(q as varchar) as decimal(38, 10))
 cast(f / 1e20 as decimal(9, 1))
 cast(2.25e0 + a as decimal(9, 1))
 cast(10.125 as decimal(18, 2)) + p
+round(1.005, 2) + f
+cast(round(-1.005, 2) as double)
+cast(round(1.005, 5) as double)
+cast(1.005 as decimal(5, 2))
+cast(-0.5 as decimal(5, 0))
+round(f * 1e287, 2)
+round(-f * 1e287, 1)
 p % q
 q % p
 p % n

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import narwhals as nw
@@ -112,11 +112,24 @@ def _round(build: Build, node: exp.Round) -> Value:
         return null(value.dtype)
     if digits < 0:
         raise build.text.error(node, "round to tens is not supported", "divide, round, and multiply")
+    if isinstance(value.literal, Decimal):
+        return number(shorter(value.literal, digits), value)
     if isinstance(value.dtype, pl.Decimal):
         return build.typed(node, rounded(value, digits))
     if not value.dtype.is_float():
         return value
     return build.typed(node, rounded_float(value.expr, digits))
+
+
+def shorter(constant: Decimal, digits: int) -> Decimal:
+    """A constant with so many digits behind the point at most, half away from zero.
+
+    >>> shorter(Decimal("-1.005"), 2), shorter(Decimal("0.5"), 2)
+    (Decimal('-1.01'), Decimal('0.5'))
+    """
+    exponent = constant.as_tuple().exponent
+    more = isinstance(exponent, int) and -exponent > digits
+    return constant.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) if more else constant
 
 
 def rounded_float(x: nw.Expr, digits: int) -> nw.Expr:
@@ -125,7 +138,8 @@ def rounded_float(x: nw.Expr, digits: int) -> nw.Expr:
     size = scaled.abs()
     whole = size.floor() + ((size - size.floor()) >= 0.5).cast(nw.Float64)
     found: nw.Expr = nw.when(scaled < 0).then(0 - whole).otherwise(whole) / 10**digits
-    return found
+    # From 2**52 on a float is a whole number, and the largest ones have no such multiple.
+    return nw.when(x.abs() < 2.0**52).then(found).otherwise(x)
 
 
 def rounded(value: Value, digits: int) -> nw.Expr:

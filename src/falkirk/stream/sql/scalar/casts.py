@@ -50,6 +50,8 @@ def _decimal(value: Value, wanted: pl.Decimal) -> nw.Expr | None:
     Polars rounds half to even.
     """
     digits = wanted.scale
+    if isinstance(value.literal, Decimal):
+        return nw.lit(arithmetic.shorter(value.literal, digits))
     if isinstance(value.dtype, pl.Decimal):
         return arithmetic.rounded(value, digits) if value.dtype.scale > digits else None
     if value.dtype.is_float():
