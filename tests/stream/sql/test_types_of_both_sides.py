@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -13,8 +14,10 @@ import falkirk as fk
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "t": {"k": int, "p": fk.Decimal(9, 2), "q": fk.Decimal(12, 4), "i": int, "n": fk.Int32, "u": fk.UInt64, "v": fk.UInt32,
-          "w": fk.Decimal(20, 0)},
+          "w": fk.Decimal(20, 0), "ms": fk.Datetime, "us": fk.DatetimeMicros},
 }  # fmt: skip
+MOMENTS = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2025, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+           datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)]  # fmt: skip
 
 
 def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
@@ -26,6 +29,7 @@ def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
             "q": Decimal(random.choice([-15000, 0, 100, 1234, 20000])) / 10000, "i": random.choice([-1, 0, 1, 2**63 - 1]),
             "n": random.randrange(-2, 3), "u": random.choice([0, 1, 2, 2**63, 2**64 - 1]), "v": random.randrange(3),
             "w": random.choice([Decimal(0), Decimal(1), Decimal(2**63 - 2), Decimal(2**63 - 1)]),
+            "ms": random.choice(MOMENTS[:2]), "us": random.choice(MOMENTS),
         }  # fmt: skip
         return {name: None if random.random() < 0.1 else value for name, value in values.items()}
 
@@ -42,6 +46,9 @@ def tables(seed: int) -> dict[str, list[dict[str, Any]]]:
         "select k, i from t union all select k, u from t",
         "select u from t union select v from t",
         "select distinct k, p from t",
+        "select k, ms from t union all select k, us from t",
+        "select us from t union select ms from t",
+        "select ms from t except select us from t where k > 0",
         "select p from t union select q from t",
         "select p from t union select i from t",
         "select p from t intersect select q from t",

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.streams import Stream
+from falkirk.stream.formats import types as fk
 from falkirk.stream.formats.types import described
 from falkirk.stream.sql.numbers import holds_both
 from falkirk.stream.sql.relations import Ids
@@ -71,11 +72,14 @@ def _alike(
     for (name, mine), (other, theirs) in zip(left.schema.items(), right.schema.items(), strict=True):
         wanted: Any = None
         if mine != theirs:
-            if not family(mine) == family(theirs) == "number":
+            if family(mine) == family(theirs) == "time":  # a date is the moment at which it begins
+                wanted = fk.DatetimeMicros if pl.Datetime("us", "UTC") in (mine, theirs) else fk.Datetime
+            elif not family(mine) == family(theirs) == "number":
                 raise text.error(
                     node.right, f"column {name!r} is {mine}, and on the other side {theirs}", "cast one of them"
                 )
-            wanted = holds_both(mine, theirs, big=nw.Decimal(38, 0) if isinstance(node, exp.Union) else nw.Int128)
+            else:
+                wanted = holds_both(mine, theirs, big=nw.Decimal(38, 0) if isinstance(node, exp.Union) else nw.Int128)
         for side, column in zip(sides, (name, other), strict=True):
             expr = nw.col(column) if wanted is None else nw.col(column).cast(wanted)
             side.append(expr if column == name and wanted is None else expr.alias(name))
