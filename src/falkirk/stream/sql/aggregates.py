@@ -88,7 +88,7 @@ class Aggregates:
         where = node.expression.this if isinstance(node, exp.Filter) else None
         function: Any = node.this if isinstance(node, exp.Filter | exp.IgnoreNulls) else node
         name = self._free(name or _name(function))
-        self.build.text.only(function, "big_int", "quantile")
+        self.build.text.only(function, "big_int", "quantile", "separator")
         self._conditions_only(function)
         if isinstance(function, exp.Count | exp.CountIf):
             self.asked[name] = self._count(name, function, where)

@@ -39,7 +39,10 @@ def statements(text: Text) -> Sequence[exp.Expr]:
         told = error.errors[0]
         before = sum(len(line) + 1 for line in text.sql.split("\n")[: int(told["line"] or 1) - 1])
         end = before + int(told["col"] or 1)
-        what = f"the SQL cannot be read: {str(told['description']).lower()}"
+        reason = str(told["description"]).lower()
+        if reason.startswith("required keyword"):  # a class of the parser's library
+            reason = "something is missing here"
+        what = f"the SQL cannot be read: {reason}"
         raise text.error_at(max(0, end - len(str(told["highlight"] or " "))), end, what, _slip(text, end)) from None
     except TokenError as error:
         raise text.error(
@@ -149,7 +152,7 @@ def checked_query(statement: exp.Expr, text: Text) -> exp.Query:
         raise text.error(
             statement,
             "this is not a query",
-            "write select …; create table, create view and insert into are for the file of falkirk sql --file",
+            "write select …; create table, create view and insert into are for a file: falkirk sql shop.sql",
         )
     return statement
 
@@ -167,9 +170,14 @@ def named(tree: exp.Query) -> exp.Query:
 
 def qualified(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> exp.Query:
     """The tree with stars expanded, and with the table of each column. Raises DefinitionError for an unknown table."""
-    for recursive in tree.find_all(exp.With):
-        if recursive.args.get("recursive"):
-            raise text.error(recursive.expressions[0], "a recursive query is not supported", "use the DSL")
+    for common in tree.find_all(exp.With):
+        if common.args.get("recursive"):
+            raise text.error(common.expressions[0], "a recursive query is not supported", "use the DSL")
+        names = [expression.alias for expression in common.expressions]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                place = common.expressions[number].args["alias"]
+                raise text.error(place, f"two tables are named {name!r}", "give one another name: with NAME as (…)")
     expand(tree, text)
     known: dict[str, object] = {name: dict.fromkeys(schema, "text") for name, schema in schemas.items()}
     try:
