@@ -53,7 +53,7 @@ def check_key_type(dtype: pl.DataType, *, where: str) -> None:
         raise DefinitionError(
             f"a column of type {dtype} cannot be part of a key in state",
             where=where,
-            hint="use a bool, an integer, a float, a string, bytes, a date or a datetime",
+            hint="use a bool, an integer, a float, a string, bytes, a date or a datetime; a decimal can be cast to text",
         )
 
 

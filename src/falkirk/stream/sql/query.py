@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
@@ -28,7 +28,7 @@ from falkirk.stream.sql.parsing import as_written, qualified, the_query
 from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
 from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
-from falkirk.stream.sql.sets import combined, once
+from falkirk.stream.sql.sets import combined, once, with_decimals
 from falkirk.stream.sql.subqueries import asks, semi_joined, settle
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
@@ -288,16 +288,7 @@ class Compiler:
         relation = self._windows_of_group(node, relation, keys)
         build = relation.expressions(self.text)
         named = {p.this: p.alias for p in node.expressions if isinstance(p, exp.Alias)}
-        given: dict[exp.Expr, str] = {}
-        computed: dict[str, nw.Expr] = {}
-        for key in keys:
-            if isinstance(key, exp.Column):
-                given[key] = relation.resolve(key, self.text)
-                continue
-            name = named.get(key) or f"key_{len(given) + 1}"
-            while name in relation.stream.schema or name in computed:
-                name += "_key"
-            given[key], computed[name] = name, build(key).settled()
+        given, computed, decimals = self._keys(keys, named, relation)
         stream = relation.stream
         with self.text.at(node):
             stream = stream.with_columns(**computed) if computed else stream
@@ -310,7 +301,8 @@ class Compiler:
                 for aggregate in found(condition):
                     aggregates.add(aggregate)
             if not aggregates.asked and relation.window is None:  # group by without aggregates: each group once
-                return self._only_keys(stream, columns, ids), given
+                rows = stream.select(*columns).unique(id=ids.of("group"))
+                return Relation(with_decimals(rows, decimals), {}, grouped=True), given
             if not keys:
                 total = whole(stream._graph, stream._op, aggregates.asked, ids.of("group"), 1, self.text.line)
                 grouped = aggregates.with_nulls(Stream(stream._graph, total))
@@ -318,7 +310,31 @@ class Compiler:
             stream, by = grouping(stream, columns, relation.window)
             functions = aggregates.asked or {free("rows", {*columns}): len_()}
             grouped = aggregates.with_nulls(stream.group_by(*by, id=ids.of("group")).agg(**functions))
-        return Relation(grouped, {}, grouped=True), given | aggregates.given
+        return Relation(with_decimals(grouped, decimals), {}, grouped=True), given | aggregates.given
+
+    def _keys(
+        self, keys: list[exp.Expr], named: Mapping[exp.Expr, str], relation: Relation
+    ) -> tuple[dict[exp.Expr, str], dict[str, nw.Expr], dict[str, pl.DataType]]:
+        """The column of each key; the columns that are to be computed; and the types of those that are texts of decimals."""
+        build, schema = relation.expressions(self.text), relation.stream.schema
+        given: dict[exp.Expr, str] = {}
+        computed: dict[str, nw.Expr] = {}
+        decimals: dict[str, pl.DataType] = {}
+        for key in keys:
+            column = relation.resolve(key, self.text) if isinstance(key, exp.Column) else None
+            if column is not None and not isinstance(
+                schema.get(column), pl.Decimal
+            ):  # None: a bound of windows to come
+                given[key] = column
+                continue
+            value = build(key)
+            name = named.get(key) or f"key_{len(given) + 1}"
+            while name in schema or name in computed:
+                name += "_key"
+            given[key], computed[name] = name, value.settled()
+            if isinstance(value.dtype, pl.Decimal):  # a key in state cannot be one
+                computed[name], decimals[name] = computed[name].cast(nw.String), value.dtype
+        return given, computed, decimals
 
     def _windows_of_group(self, node: exp.Select, relation: Relation, keys: list[exp.Expr]) -> Relation:
         """Lets the group have the windows, unless the query computes with them, or groups by something else."""
@@ -335,9 +351,6 @@ class Compiler:
                 sessions.check_group(columns, node.args["group"], self.text)
             return relation
         return relation.windowed(self.text)
-
-    def _only_keys(self, stream: Stream[Any], columns: Sequence[str], ids: Ids) -> Relation:
-        return Relation(stream.select(*columns).unique(id=ids.of("group")), {}, grouped=True)
 
     def _projected(self, node: exp.Select, relation: Relation, given: Mapping[exp.Expr, str]) -> Stream[Any]:
         build = relation.expressions(self.text, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
@@ -36,12 +37,12 @@ def combined(
     decimals = left.schema
     left, right = _texts(left), _texts(right)
     both = (left.intersect if kind == "intersect" else left.subtract)(right, id=ids.of(f"{kind}{number}"))
-    return _narrowed(_decimals(both, decimals), first)
+    return _narrowed(with_decimals(both, decimals), first)
 
 
 def once(stream: Stream[Any], name: str) -> Stream[Any]:
     """Each row once. Decimals are compared as text: a key in state cannot have one."""
-    return _decimals(_texts(stream).unique(id=name), stream.schema)
+    return with_decimals(_texts(stream).unique(id=name), stream.schema)
 
 
 def _texts(stream: Stream[Any]) -> Stream[Any]:
@@ -49,7 +50,7 @@ def _texts(stream: Stream[Any]) -> Stream[Any]:
     return stream.with_columns(**texts) if texts else stream
 
 
-def _decimals(stream: Stream[Any], schema: pl.Schema) -> Stream[Any]:
+def with_decimals(stream: Stream[Any], schema: Mapping[str, pl.DataType]) -> Stream[Any]:
     """The stream with the decimals of a schema, in place of their text."""
     decimals = {
         c: nw.col(c).cast(nw.Decimal(dtype.precision, dtype.scale))
