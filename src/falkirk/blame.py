@@ -15,8 +15,9 @@ from pathlib import Path
 FIX = "fix it and start again: the app goes on from this record"
 """What to do about a user's function that fails."""
 
-FAILURES = (Exception, SystemExit)
-"""What users' functions may raise. One that calls `sys.exit` must not end a worker: the next one would take up its record."""
+FAILURES: tuple[type[BaseException], ...]
+"""What users' functions and expressions may raise. One that calls `sys.exit`, or for which Polars panics, must not end a
+worker: the next one would take up its record."""
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep
 _NOT_THEIRS = (
@@ -68,6 +69,16 @@ def raised_at(error: BaseException) -> str:
         if is_users(frame.filename):
             return f"{os.path.relpath(frame.filename)}:{frame.lineno}"
     return ""
+
+
+def __getattr__(name: str) -> object:
+    """FAILURES, when it is first asked for: the command line says what it can do without Polars."""
+    if name != "FAILURES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from polars.exceptions import PanicException
+
+    globals()[name] = (Exception, SystemExit, PanicException)
+    return globals()[name]
 
 
 def in_brief(error: BaseException) -> str:

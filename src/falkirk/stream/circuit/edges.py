@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.exceptions import PanicException
 
 from falkirk.checkpoint.bundles import parts_of
-from falkirk.errors import StateError
+from falkirk.errors import StateError, UserCodeError
 from falkirk.state.shards import murmur2, shard_of, task_of
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, only
 from falkirk.stream.dataflow.circuit import Emitted
@@ -41,7 +42,10 @@ class EdgeWriter:
         sent: list[tuple[int, bytes, int]] = []
         if batch is not None:
             meta = [_small(column) for column in batch.meta.get_columns() if column.name != ORIGIN]
-            sent += self._packed(only(batch.rows, self.edge.columns).hstack(meta))
+            try:
+                sent += self._packed(only(batch.rows, self.edge.columns).hstack(meta))
+            except PanicException as error:
+                raise self._without_text(run, batch) from error
         if mark is not None:
             data = marked(mark)
             sent += [(task, data, run.step.clock) for task in range(self.tasks)]
@@ -62,6 +66,20 @@ class EdgeWriter:
             return packed_for(frame, np.full(frame.height, self.task % self.tasks))
         keys = [k or b"" for k in self.edge.key.encode(frame)]
         return packed_for(frame, task_of(shard_of(murmur2(keys)), self.tasks))
+
+    def _without_text(self, run: StepRun, batch: Batch) -> UserCodeError:
+        """The error of a row whose key has no text: it is a time in no calendar."""
+        assert self.edge.key is not None
+        for i in range(len(batch)):
+            try:
+                self.edge.key.encode(batch.rows[i : i + 1])
+            except PanicException:
+                break
+        where = ", ".join(filter(None, [self.edge.after.where, run.span(batch, [i])]))
+        columns = ", ".join(self.edge.key.columns)
+        return UserCodeError(
+            f"a time in {columns} is in no calendar", where=where, hint="leave the row out with a filter"
+        )
 
 
 class EdgeReader:

@@ -6,10 +6,11 @@ A retracted row of a grouped result fails in the same way as when it was added. 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from falkirk.blame import FAILURES, FIX, in_brief, raised
 from falkirk.errors import UserCodeError
@@ -21,6 +22,12 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.frames import flaw, frame_if_all_fit, frame_of, misfits
 
 T = TypeVar("T")
+
+UNKNOWN_TO_PYTHON = (ValueError, OverflowError, PanicException)
+"""What Polars raises for a value that it cannot give to Python, such as a time in the year 10000."""
+YEARS = "a time in Python is in the years 1 to 9999: leave other rows out with a filter"
+AT_ONCE = 512
+"""Rows that become dicts together."""
 
 
 class Misfit(Exception):
@@ -127,6 +134,25 @@ def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFr
     return found
 
 
+def rows_for(rows: pl.DataFrame, failed: Callable[[int, Misfit], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows with their numbers, as a user's function gets them. `failed` is told of one with a value that Python does not
+    have, such as a time in the year 10000."""
+    for start in range(0, rows.height, AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        try:
+            yield from enumerate(part.rows(named=True), start)
+        except UNKNOWN_TO_PYTHON:
+            for i in range(part.height):
+                try:
+                    row = part.row(i, named=True)
+                except UNKNOWN_TO_PYTHON as error:
+                    failed(
+                        start + i, Misfit(f"the row has a value that Python does not have: {in_brief(error)}", YEARS)
+                    )
+                else:
+                    yield start + i, row
+
+
 def row_of(rows: pl.DataFrame, i: int) -> dict[str, Any]:
     """A row as Python's values. A time outside of the years that Python knows is text.
 
@@ -136,7 +162,7 @@ def row_of(rows: pl.DataFrame, i: int) -> dict[str, Any]:
     """
     try:
         return rows.row(i, named=True)
-    except (ValueError, OverflowError):
+    except UNKNOWN_TO_PYTHON:
         parts = [rows[i].select(name) for name in rows.columns]
         return {name: value for part in parts for name, value in _row_as_text(part).items()}
 
@@ -144,8 +170,11 @@ def row_of(rows: pl.DataFrame, i: int) -> dict[str, Any]:
 def _row_as_text(row: pl.DataFrame) -> dict[str, Any]:
     try:
         return row.row(0, named=True)
-    except (ValueError, OverflowError):
-        told: dict[str, Any] = json.loads(row.write_json())[0]
+    except UNKNOWN_TO_PYTHON:
+        try:
+            told: dict[str, Any] = json.loads(row.write_json())[0]
+        except PanicException:  # in no calendar at all
+            told = row.select(pl.all().to_physical()).row(0, named=True)
         return told
 
 

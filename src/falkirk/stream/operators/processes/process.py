@@ -27,7 +27,7 @@ from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, everywhere
-from falkirk.stream.dataflow.catching import Catching, Misfit, made_frame, no_row, where_of
+from falkirk.stream.dataflow.catching import Catching, Misfit, made_frame, no_row, row_of, rows_for, where_of
 from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, Runner, TaskContext, joined
@@ -155,7 +155,7 @@ class ProcessRunner(Runner):
             for i, at, name in due_calls:
                 out.fire(contexts[i], known[i], name, at)
             if batch is not None:
-                for i, row in enumerate(batch.rows.iter_rows(named=True)):
+                for i, row in rows_for(batch.rows, out.unread):
                     number = key_of[due.height + i]
                     out.see(contexts[number], known[number], i, row)
             made = out.batch()
@@ -222,6 +222,16 @@ class _Out:
             self.origins_in[i],
             lambda: batch.rows.row(i, named=True),
         )
+
+    def unread(self, i: int, error: Misfit) -> None:
+        """A row of the batch that the process cannot be given."""
+        batch = self.source
+        assert batch is not None
+        self.calls += 1
+        if not self.catching.goes_on:
+            raise self.catching.stopped(error, where_of(self.operator, self.run, batch, [i])) from error
+        times, origins = self.times_in, self.origins_in
+        self.catching.note(self.calls - 1, error, origins[i], times[i], lambda: row_of(batch.rows, i))
 
     def batch(self) -> Batch | None:
         """All output rows. Raises UserCodeError for a row that does not fit."""

@@ -24,7 +24,7 @@ from falkirk.blame import FIX, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.calls import Caller, CallPlan, OpeningError, Unanswered
-from falkirk.stream.dataflow.catching import Catching, fitting
+from falkirk.stream.dataflow.catching import Catching, fitting, rows_for
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.task_counts import CallCounts
@@ -78,10 +78,11 @@ class EnrichRunner(Runner):
         if batch is None:
             return None
         catching = Catching(self.operator, run, batch)
-        found = self._answers(run, batch, all_of_them=catching.goes_on)
+        given = dict(rows_for(batch.rows.select(list(self.operator.inputs[0].schema)), catching.row))
+        found = self._answers(run, list(given.values()), all_of_them=catching.goes_on)
         made: list[Any] = []
         answered: list[int] = []
-        for i, answer in enumerate(found):
+        for i, answer in zip(given, found, strict=True):
             if isinstance(answer, Unanswered):
                 catching.row(i, answer.error)
             else:
@@ -99,8 +100,7 @@ class EnrichRunner(Runner):
     def close(self) -> None:
         self.caller.close()
 
-    def _answers(self, run: StepRun, batch: Batch, *, all_of_them: bool) -> list[Any]:
-        rows = list(batch.rows.select(list(self.operator.inputs[0].schema)).iter_rows(named=True))
+    def _answers(self, run: StepRun, rows: Sequence[dict[str, Any]], *, all_of_them: bool) -> list[Any]:
         try:
             return self.caller.answers(rows, run.step.cancellation, all_of_them=all_of_them)
         except OpeningError as opening:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from falkirk.blame import FAILURES
 from falkirk.stream.dataflow.batch import Batch
-from falkirk.stream.dataflow.catching import Catching
+from falkirk.stream.dataflow.catching import Catching, rows_for
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.frames import as_given
@@ -34,7 +34,7 @@ def mapped(operator: Map, run: StepRun, batch: Batch) -> Batch:
     catching = Catching(operator, run, batch)
     function = operator.function
     made: list[Any] = []
-    for i, row in enumerate(batch.rows.iter_rows(named=True)):
+    for i, row in rows_for(batch.rows, catching.row):
         try:
             made.append(as_given(function(row)))
         except FAILURES as error:

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
 from falkirk.state.shards import Hashes, murmur2, murmur2_partition
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, Updates, chosen, present
-from falkirk.stream.dataflow.catching import Catching, Misfit
+from falkirk.stream.dataflow.catching import UNKNOWN_TO_PYTHON, Catching, Misfit
 from falkirk.stream.dataflow.circuit import Emitted
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext
@@ -120,9 +121,13 @@ def encoded(
     rows."""
     try:
         return encode(rows), {}
-    except DefinitionError as error:
+    except (DefinitionError, *UNKNOWN_TO_PYTHON) as error:
         if rows.height == 1:
-            return [None], {0: Misfit(error.what, "; ".join(filter(None, [error.hint, UNFIT])))}
+            what = (
+                error.what if isinstance(error, DefinitionError) else f"the format cannot write it: {in_brief(error)}"
+            )
+            hint = error.hint if isinstance(error, DefinitionError) else ""
+            return [None], {0: Misfit(what, "; ".join(filter(None, [hint, UNFIT])))}
         if not rows.height:
             raise
     half = rows.height // 2
