@@ -59,6 +59,25 @@ def test_other_rows_go_on(build: Build, at: int) -> None:
     assert [letter["offset"] for letter in app.dead_letters] == [1]
 
 
+class Latest(fk.Aggregate):
+    state = {"at": fk.Datetime}  # noqa: RUF012
+    returns = fk.Datetime
+
+    def add(self, state: Any, values: list[Any]) -> Any:
+        return {"at": max(values)}
+
+    def result(self, state: Any) -> Any:
+        return state["at"]
+
+
+@pytest.mark.parametrize("at", [YEAR_10000, FARTHEST])
+def test_an_aggregate_of_the_users_names_the_group(at: int) -> None:
+    flow, rows = flow_of(lambda rows: rows.group_by("id", id="g").agg(last=Latest("at")))
+    rows.sink("out", key="id", value=fk.Json())
+    with pytest.raises(UserCodeError, match=r"Latest is given a value that Python does not have[\s\S]*'id': 2"):
+        fk.testing.run(flow, {"in": [{"id": 1, "millis": 0}, {"id": 2, "millis": at}]}, step_rows=2)
+
+
 def test_a_time_in_no_calendar_cannot_be_a_key() -> None:
     flow, rows = flow_of(lambda rows: rows.group_by("at", id="g").agg(n=fk.len()))
     rows.sink("out", key="at", value=fk.Json())

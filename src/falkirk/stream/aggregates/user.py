@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import narwhals as nw
 import polars as pl
 
-from falkirk.blame import FAILURES, FIX, raised
+from falkirk.blame import FAILURES, FIX, in_brief, raised
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
 from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
@@ -188,7 +188,20 @@ class BoundUser(Bound):
             ) from error
 
     def _lists(self, frame: pl.DataFrame, method: str) -> list[list[list[Any]]]:
-        return [frame[new(self.name, f"{method} {i}")].to_list() for i in self.inputs]
+        columns = [frame[new(self.name, f"{method} {i}")] for i in self.inputs]
+        try:
+            return [column.to_list() for column in columns]
+        except FAILURES:
+            for i in range(frame.height):
+                try:
+                    _ = [column[i : i + 1].to_list() for column in columns]
+                except FAILURES as error:
+                    what = (
+                        f"{type(self.aggregate).__name__} is given a value that Python does not have: {in_brief(error)}"
+                    )
+                    hint = "a time in Python is in the years 1 to 9999: leave other rows out with a filter"
+                    raise GroupError(i, what, hint) from error
+            raise
 
     def _states(self, frame: pl.DataFrame) -> list[dict[str, Any] | None]:
         """One dict a group; None for a group that has no state yet, whose parts are all null."""
