@@ -63,8 +63,8 @@ class Latest(fk.Aggregate):
     state = {"at": fk.Datetime}  # noqa: RUF012
     returns = fk.Datetime
 
-    def add(self, state: Any, values: list[Any]) -> Any:
-        return {"at": max(values)}
+    def add(self, state: Any, *columns: list[Any]) -> Any:
+        return {"at": max(columns[0])}
 
     def result(self, state: Any) -> Any:
         return state["at"]

@@ -154,6 +154,22 @@ def test_a_value_of_another_type_is_refused_with_the_columns(tmp_path: Path) -> 
     workers.close()
 
 
+def test_a_time_that_python_does_not_have_is_shown(tmp_path: Path) -> None:
+    import falkirk as fk
+
+    made = fk.Flow("flights")
+    read = made.source("flights", key="carrier", value=fk.Json({"carrier": str, "millis": int}))
+    last = read.group_by("carrier", id="last").agg(at=fk.max(fk.col("millis").cast(fk.Datetime)))
+    last.select("carrier", year=fk.col("at").dt.year()).sink("l", key="carrier", value=fk.Json())
+    workers = Workers(tmp_path, made)
+    workers.memory.append("flights", b"UA", b'{"carrier":"UA","millis":253402300800000}')
+    workers.memory.run()
+    workers.commit()
+    status, body = answer(workers.routers[0], "/state/last/UA")
+    assert (status, body["row"]) == (200, {"at": "+10000-01-01T00:00:00+00:00"})
+    workers.close()
+
+
 # -- who has it --------------------------------------------------------------------------------------------------------
 
 

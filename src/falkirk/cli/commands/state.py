@@ -19,6 +19,7 @@ from falkirk.state.cells import as_decimal
 from falkirk.stream.access.endpoints import plain
 from falkirk.stream.access.objects import as_text, in_words
 from falkirk.stream.access.stored_state import Table
+from falkirk.stream.dataflow.catching import rows_shown
 from falkirk.stream.flow.load import load_flow
 
 
@@ -148,14 +149,14 @@ class Show:
             as_decimal(rows[column], scale).alias(column) for column, scale in self._table.scales.items()
         )
         if self._json:
-            for row in rows.iter_rows(named=True):
+            for row in rows_shown(rows):
                 click.echo(msgspec.json.encode(self._object(state, row)))
             return
         self._screen.print(f"[bold]{state.task}[/]  [dim]as of step[/] {state.step:,}  [dim]{in_words(state.at)}[/]")
         if rows.height:
             shown = columns_of(*rows.columns)
-            for values in rows.iter_rows():
-                shown.add_row(*(as_text(value) for value in values))
+            for row in rows_shown(rows):
+                shown.add_row(*map(as_text, row.values()))
             self._screen.print(shown)
 
     def _object(self, state: TaskState, row: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from falkirk.state.rocks import StoreSnapshot
 from falkirk.state.shards import SHARDS
 from falkirk.stream.access.endpoints import plain
 from falkirk.stream.access.stored_state import Pair
+from falkirk.stream.dataflow.catching import rows_shown
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ def rows_of(question: Question, pairs: Sequence[Pair]) -> list[msgspec.Raw]:
     frame: pl.DataFrame = question.kept_by.readable(question.name, table.frame(pairs))
     others = [name for name in frame.columns if name not in table.keys]
     found = []
-    for row in frame.iter_rows(named=True):
+    for row in rows_shown(frame):
         key = {name: plain(row[name]) for name in table.keys}
         found.append(msgspec.Raw(msgspec.json.encode({"key": key, "row": {name: plain(row[name]) for name in others}})))
     return found

@@ -167,6 +167,18 @@ def row_of(rows: pl.DataFrame, i: int) -> dict[str, Any]:
         return {name: value for part in parts for name, value in _row_as_text(part).items()}
 
 
+def rows_shown(rows: pl.DataFrame) -> Sequence[dict[str, Any]]:
+    """All rows, likewise.
+
+    >>> rows_shown(pl.DataFrame({"day": pl.Series([0, 3_000_000], dtype=pl.Int32()).cast(pl.Date())}))
+    [{'day': datetime.date(1970, 1, 1)}, {'day': '+10183-09-21'}]
+    """
+    try:
+        return rows.rows(named=True)
+    except UNKNOWN_TO_PYTHON:
+        return [row_of(rows, i) for i in range(rows.height)]
+
+
 def _row_as_text(row: pl.DataFrame) -> dict[str, Any]:
     try:
         return row.row(0, named=True)
