@@ -28,9 +28,6 @@ def after(record: int) -> Offset:
 Millis = NewType("Millis", int)
 """Wall time in milliseconds since 1970, UTC."""
 
-Version = NewType("Version", int)
-"""A numbered, openable snapshot of a task's state (seed 002, Database)."""
-
 Nonce = NewType("Nonce", str)
 """A fresh random word. It names one ownership of one task, until its release or loss."""
 

@@ -168,11 +168,6 @@ class Engine:
         self.flush()
         self._run(lambda: Checkpoint(self._db).create_checkpoint(str(folder)))
 
-    def size(self) -> int:
-        """Bytes in files and in memory, roughly."""
-        names = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
-        return sum(self._db.property_int_value(name) or 0 for name in names)
-
     def close(self) -> None:
         """Flush, and close the files."""
         self._run(self._db.close)

@@ -184,10 +184,6 @@ class RocksStore:
             source = self._folder / version_folder(version)
             self._replace_live(kept, lambda folder: self._make_live(folder, source if chosen.number else None))
 
-    def approximate_size(self) -> int:
-        """Bytes of the live copy in files and in memory, roughly."""
-        return self._live.size()
-
     def close(self) -> None:
         """Flush, and close the files."""
         with self._turn:

@@ -37,7 +37,6 @@ Row = tuple[Any, ...]
 Times = dict[int, int]
 """By iteration: a weight, which is not 0."""
 
-_HEAD = struct.Struct(">HB")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[int]).decode
 

@@ -27,8 +27,6 @@ from falkirk.stream.formats.json import Json
 from falkirk.stream.formats.scalar import Raw, Scalar, Text
 from falkirk.stream.formats.types import type_name
 
-Bad: TypeAlias = list[tuple[int, str]]
-
 
 class Key:
     """The columns of a record's key, and how they are written: one as text, several as a JSON array, or as a format

@@ -187,8 +187,5 @@ class _NoNumber(ValueError):
     """NaN or infinity."""
 
 
-_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError, _NoNumber)
-
-
 def _no_constant(name: str) -> NoReturn:
     raise _NoNumber(f"{name} is not JSON")
