@@ -25,7 +25,7 @@ from falkirk.state.keys import (
     prefix_end,
 )
 from falkirk.state.scalars import Scalar
-from falkirk.state.values import check_value_type, decode_values, encode_values
+from falkirk.state.values import check_value_type, check_value_types, decode_values, encode_values
 
 FORMAT = 1
 """Of keys and values together. A store records it; another format is refused."""
@@ -36,6 +36,7 @@ __all__ = [
     "Scalar",
     "check_key_type",
     "check_value_type",
+    "check_value_types",
     "decode_key",
     "decode_keys",
     "decode_leading",

@@ -14,7 +14,7 @@ A null cell is all zeros, so equal rows are equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -59,6 +59,12 @@ def check_value_type(dtype: pl.DataType, *, where: str) -> None:
             where=where,
             hint="use numbers, booleans, times, strings, or bytes that you encode yourself",
         )
+
+
+def check_value_types(schema: Mapping[str, pl.DataType], where: str) -> None:
+    """Raises DefinitionError if state cannot hold one of these columns."""
+    for column, dtype in schema.items():
+        check_value_type(dtype, where=f"column {column!r} of {where}")
 
 
 _WIDTHS = {dtype: np.dtype(cell).itemsize for dtype, cell in _CELL_TYPES.items()} | {pl.Int128: 16, pl.Decimal: 16}

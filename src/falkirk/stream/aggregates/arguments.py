@@ -8,6 +8,7 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.errors import DefinitionError
+from falkirk.state.cells import as_decimal
 from falkirk.stream.aggregates.bound import Context
 from falkirk.stream.definition.expressions import IntoExpr, evaluate
 
@@ -29,6 +30,11 @@ def physical(dtype: pl.DataType) -> pl.DataType:
 def in_state(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """A column of this type, as keys and values of state have it."""
     return column.to_physical() if isinstance(dtype, pl.Decimal) else column
+
+
+def of_state(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Back from there."""
+    return as_decimal(column, dtype.scale, dtype.precision) if isinstance(dtype, pl.Decimal) else column
 
 
 def one_zero(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -14,9 +14,8 @@ from typing import ClassVar
 
 import polars as pl
 
-from falkirk.state.cells import as_decimal
 from falkirk.state.codec import check_key_type
-from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, one_zero, physical
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, of_state, one_zero, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.values import BoundBest
 from falkirk.stream.definition.expressions import IntoExpr
@@ -87,10 +86,7 @@ class BoundOrdered(BoundBest):
         return {part: pl.when(better).then(came[part]).otherwise(self.state(part)) for part in self.parts}
 
     def result(self, frame: pl.DataFrame) -> pl.Series:
-        column = frame[old(self.name, "x")]
-        return (
-            as_decimal(column, self.dtype.scale, self.dtype.precision) if isinstance(self.dtype, pl.Decimal) else column
-        )
+        return of_state(frame[old(self.name, "x")], self.dtype)
 
 
 def first(of: IntoExpr, *, by: IntoExpr) -> Ordered:

@@ -15,9 +15,8 @@ from typing import Literal
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.state.cells import as_decimal
 from falkirk.state.codec import check_value_type
-from falkirk.stream.aggregates.arguments import checked_argument, in_state, physical
+from falkirk.stream.aggregates.arguments import checked_argument, in_state, of_state, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, old
 from falkirk.stream.definition.expressions import IntoExpr
 
@@ -109,10 +108,7 @@ class BoundShift(BoundPosition):
         return in_state(self.argument(), self.dtype)
 
     def result(self, frame: pl.DataFrame) -> pl.Series:
-        column = frame[old(self.name, "x")]
-        return (
-            as_decimal(column, self.dtype.scale, self.dtype.precision) if isinstance(self.dtype, pl.Decimal) else column
-        )
+        return of_state(frame[old(self.name, "x")], self.dtype)
 
 
 def row_number() -> Position:

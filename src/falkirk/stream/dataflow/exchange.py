@@ -81,6 +81,17 @@ class Pile:
         return frame
 
 
+def piled(exchange: Exchange, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> pl.DataFrame:
+    """What came to a bucket, condensed as it comes."""
+    pile, most = Pile(exchange), MOST
+    for _, frame in parcels:
+        pile.add(frame)
+        if pile.rows > most:
+            pile.condense()
+            most = max(MOST, 2 * pile.rows)
+    return pile.take()
+
+
 @dataclass(slots=True)
 class BucketRun(StepRun):
     """The run of one bucket. Its rows do not know their records, but they know their pieces: origins are indexes into

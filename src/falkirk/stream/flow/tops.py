@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import check_value_type
+from falkirk.state.codec import check_value_types
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.keys import check_column
@@ -35,8 +35,7 @@ def top_k(
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:
         raise DefinitionError(f"k={k!r} is not a number of rows", where=where, hint=f"from 1 to {MOST:,}")
     ordering = ordering_of(before.schema, columns, by, reverse, where)
-    for column, dtype in before.schema.items():
-        check_value_type(dtype, where=f"column {column!r} of {where}")
+    check_value_types(before.schema, where)
     if rank is not None and (not isinstance(rank, str) or rank in before.schema):
         raise DefinitionError(f"rank={rank!r} is not a new column", where=where, hint="choose another name")
     key, root = placed(before, columns, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import check_key_type, check_value_type
+from falkirk.state.codec import check_key_type, check_value_types
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import Bound
 from falkirk.stream.dataflow.graph import placed
@@ -145,8 +145,7 @@ def sessions(
         session=session, aggregates=aggregates, version=version,
     )  # fmt: skip
     if made.keeps_rows:
-        for column, dtype in made.kept.items():
-            check_value_type(dtype, where=f"column {column!r} of {made.where}")
+        check_value_types(made.kept, made.where)
     return made
 
 

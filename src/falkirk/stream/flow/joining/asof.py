@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
@@ -10,11 +9,11 @@ import polars as pl
 from falkirk.blame import did_you_mean, user_line
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import check_value_type
+from falkirk.state.codec import check_value_types
 from falkirk.stream import operators as op
 from falkirk.stream.definition.event_time import millis
 from falkirk.stream.definition.names import default_id
-from falkirk.stream.flow.joining.join_inputs import Input, On, both, check_types, placed
+from falkirk.stream.flow.joining.join_inputs import On, both, inputs_of, placed
 from falkirk.stream.flow.joining.join_results import columns_of, partitioned
 from falkirk.stream.flow.joining.joins import check_joined, event_times, warn_of_growth
 from falkirk.stream.formats.rows import Row
@@ -82,28 +81,20 @@ def join_asof(
             hint='tolerance="1m"',
         )
     given = both(by, by_left, by_right, where, ("by=", "by_left=", "by_right="))
-    left = Input.of(self, given[0], "the stream", line, where)
-    right = Input.of(other, given[1], "the other stream", line, where)
-    if left.op is right.op:
-        again = other._made(op.Concat, line, id=right.op.id)
-        self._graph.add_hidden(again)
-        right = replace(right, op=again)
-    check_types(left, right, where)
+    left, right = inputs_of(self, other, given, line, where)
     name = id or default_id("asof", right.op.id, "by", *left.spelt)
     keys, root = placed(self._graph, left, right, name)
     columns = columns_of(left, right, "left", suffix, where)
     types = [left.op.schema, right.op.schema]
     times = event_times(left, right, where, "join_asof")
     for schema in types:
-        for column, dtype in schema.items():
-            check_value_type(dtype, where=f"column {column!r} of {where}")
-    unique = left.op.unique
+        check_value_types(schema, where)
     made = op.AsofJoin(
         id=name, line=line, inputs=(left.op, right.op),
         schema=pl.Schema({o.name: types[o.left is None][o.left or o.right or ""] for o in columns}),
-        changes=True, unique=unique, partitioned=partitioned(keys, columns, "left"), root=root, regime=self._op.regime,
-        how="left", columns=columns, version=version, times=times, strategy=strategy, tolerance=far, time=times[0],
-        sides=(Side(left.on, keys[0], types[0]), Side(right.on, keys[1], types[1])),
+        changes=True, unique=left.op.unique, partitioned=partitioned(keys, columns, "left"), root=root,
+        regime=self._op.regime, how="left", columns=columns, version=version, times=times, strategy=strategy,
+        tolerance=far, time=times[0], sides=(Side(left.on, keys[0], types[0]), Side(right.on, keys[1], types[1])),
     )  # fmt: skip
     warn_of_growth(made)
     return Stream(self._graph, self._graph.add(made, exchange=True))

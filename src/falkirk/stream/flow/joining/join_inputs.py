@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
@@ -95,7 +95,22 @@ def _listed(on: On) -> list[IntoExpr]:
     return [on] if isinstance(on, nw.Expr | str) else list(on)
 
 
-def check_types(left: Input, right: Input, where: str) -> None:
+def inputs_of(
+    stream: Stream[Any], other: Stream[Any], on: tuple[Sequence[IntoExpr], Sequence[IntoExpr]], line: str, where: str
+) -> tuple[Input, Input]:
+    """Both sides. `on`: what must be equal in each. Raises DefinitionError."""
+    left = Input.of(stream, on[0], "the stream", line, where)
+    right = Input.of(other, on[1], "the other stream", line, where)
+    if left.op is right.op:
+        # Each input of an operator is another operator, also if a stream is joined with itself.
+        again = other._made(op.Concat, line, id=right.op.id)
+        stream._graph.add_hidden(again)
+        right = replace(right, op=again)
+    _check_types(left, right, where)
+    return left, right
+
+
+def _check_types(left: Input, right: Input, where: str) -> None:
     for i, (a, b) in enumerate(zip(left.on, right.on, strict=True)):
         mine, theirs = left.op.schema[a], right.op.schema[b]
         if mine != theirs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,11 +12,11 @@ import polars as pl
 from falkirk.blame import did_you_mean, user_line
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import check_value_type
+from falkirk.state.codec import check_value_types
 from falkirk.stream import operators as op
 from falkirk.stream.definition.event_time import millis
 from falkirk.stream.definition.names import default_id
-from falkirk.stream.flow.joining.join_inputs import Input, On, both, check_types, placed
+from falkirk.stream.flow.joining.join_inputs import Input, On, both, inputs_of, placed
 from falkirk.stream.flow.joining.join_results import columns_of, partitioned, unique
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.rows import Row
@@ -76,15 +75,7 @@ def join(
     where = f"join {id!r} ({line})" if id else f"join ({line})"
     check_joined(self, other, how, where)
     bounds = None if within is None else _bounds(within, where)
-    given = both(on, left_on, right_on, where)
-    left = Input.of(self, given[0], "the stream", line, where)
-    right = Input.of(other, given[1], "the other stream", line, where)
-    if left.op is right.op:
-        # Each input of an operator is another operator, also if a stream is joined with itself.
-        again = other._made(op.Concat, line, id=right.op.id)
-        self._graph.add_hidden(again)
-        right = replace(right, op=again)
-    check_types(left, right, where)
+    left, right = inputs_of(self, other, both(on, left_on, right_on, where), line, where)
     name = id or default_id("join", right.op.id, "on", *left.spelt)
     keys, root = placed(self._graph, left, right, name)
     columns = columns_of(left, right, how, suffix, where)
@@ -93,8 +84,7 @@ def join(
     of_right = [*right.on, *(times or ())[1:]]
     kept = [types[0], types[1] if how not in ("semi", "anti") else pl.Schema({c: types[1][c] for c in of_right})]
     for schema in kept:
-        for column, dtype in schema.items():
-            check_value_type(dtype, where=f"column {column!r} of {where}")
+        check_value_types(schema, where)
     known: dict[str, Any] = {
         "id": name, "line": line, "inputs": (left.op, right.op),
         "schema": pl.Schema({o.name: types[o.left is None][o.left or o.right or ""] for o in columns}),

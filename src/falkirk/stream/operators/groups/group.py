@@ -16,7 +16,7 @@ from typing import ClassVar, cast
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
+from falkirk.state.codec import check_value_types, decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
 from falkirk.stream.aggregates.bound import Bound, Context, old
@@ -41,7 +41,6 @@ from falkirk.stream.operators.groups.group_versions import (
     regrouped,
 )
 from falkirk.stream.operators.groups.multiset import Multiset, check_counts
-from falkirk.stream.operators.groups.versions import check_types
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -134,7 +133,7 @@ class Group(Operator):
         before = self.inputs[0]
         bound = {n: a.bind(Context(n, before.schema, before.changes, where)) for n, a in one.agg.items()}
         was = replace(self, version=one.version, aggregates=bound)
-        check_types(was.state_schema, where)
+        check_value_types(was.state_schema, where)
         return was
 
     def check_earlier(self, was: Group, by: Mapping[str, Function], where: str) -> None:

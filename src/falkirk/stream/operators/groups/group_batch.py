@@ -14,7 +14,7 @@ import polars as pl
 
 from falkirk.stream.aggregates.bound import Bound, new, old
 from falkirk.stream.dataflow.batch import TS, Batch, nulls
-from falkirk.stream.dataflow.exchange import MOST, BucketRun, Pile, SendsRows, together
+from falkirk.stream.dataflow.exchange import MOST, BucketRun, Pile, SendsRows, piled, together
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
@@ -94,13 +94,7 @@ class PartialExchange(_GroupExchange):
         return whole
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
-        pile, most = Pile(self), MOST
-        for _, partials in parcels:
-            pile.add(partials)
-            if pile.rows > most:
-                pile.condense()
-                most = max(MOST, 2 * pile.rows)
-        yield self.finished(self.merged(pile.take()))
+        yield self.finished(self.merged(piled(self, parcels)))
 
     def _halved(self, left: pl.DataFrame, right: pl.DataFrame, paired: pl.Series) -> pl.DataFrame:
         """If a row has a neighbour, the row is the state and the neighbour is the partial. Otherwise it is only a partial."""

@@ -41,6 +41,11 @@ class Ordering:
         return pl.Series(encode_columns(columns, descending), dtype=pl.Binary)
 
     @property
+    def words(self) -> str:
+        """Of `by`, for fingerprints."""
+        return ", ".join(f"{c}{'' if s else ' desc'}" for c, s in zip(self.by, self.smallest, strict=True))
+
+    @property
     def bare(self) -> Ordering:
         """That of `by` alone: rows that are equal in it tie."""
         return Ordering(self.by, self.smallest, ())

@@ -102,7 +102,7 @@ class Over(Operator):
         """The bytes that rows have in common that are equal in the order."""
         if not self.ordering.by:
             return pl.Series([b""], dtype=pl.Binary).new_from_index(0, rows.height)
-        return self._bytes(Ordering(self.ordering.by, self.ordering.smallest, ()), rows)
+        return self._bytes(self.ordering.bare, rows)
 
     def _bytes(self, ordering: Ordering, rows: pl.DataFrame) -> pl.Series:
         order = ordering.of(rows)
@@ -130,13 +130,10 @@ class Over(Operator):
 
     def state_words(self) -> str:
         keys = {c: self.schema[c] for c in self.columns}
-        order = ", ".join(
-            f"{c}{'' if s else ' desc'}" for c, s in zip(self.ordering.by, self.ordering.smallest, strict=True)
-        )
         made = "; ".join(f"{f.name} = {f.words} [{words(f.parts)}]" for f in self.functions)
         return (
-            f"{self.id} v{self.version}: {words(keys)} → {words(self.kept)} by {order}{' backwards' * self.backwards} → "
-            f"{made} of {self.frame} (placed by {self.partitioned!r})"
+            f"{self.id} v{self.version}: {words(keys)} → {words(self.kept)} by {self.ordering.words}"
+            f"{' backwards' * self.backwards} → {made} of {self.frame} (placed by {self.partitioned!r})"
         )
 
     def tables(self) -> Sequence[str]:

@@ -26,7 +26,7 @@ from falkirk.state.indexed import entries_in, few
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, present
-from falkirk.stream.dataflow.exchange import MOST, BucketRun, Exchange, Pile, together
+from falkirk.stream.dataflow.exchange import BucketRun, Exchange, piled, together
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
@@ -87,12 +87,9 @@ class TopK(Operator):
         return f"{self.state_words()}, rank {self.rank}"
 
     def state_words(self) -> str:
-        by = ", ".join(
-            f"{c}{'' if s else ' desc'}" for c, s in zip(self.ordering.by, self.ordering.smallest, strict=True)
-        )
         keys = {c: self.schema[c] for c in self.columns}
         return (
-            f"{self.id} v{self.version}: {words(keys)} → {self.k} of {words(self.kept)} by {by}"
+            f"{self.id} v{self.version}: {words(keys)} → {self.k} of {words(self.kept)} by {self.ordering.words}"
             f"{' with ties' if self.ties else ''} "
             f"(placed by {self.partitioned!r})"
         )
@@ -305,13 +302,7 @@ class TopKExchange:
         return operator.ordering.best(together(frames), self.columns, operator.k, _ORDER, ties=operator.ties)
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
-        pile, most = Pile(self), MOST
-        for _, rows in parcels:
-            pile.add(rows)
-            if pile.rows > most:
-                pile.condense()
-                most = max(MOST, 2 * pile.rows)
-        best = pile.take()
+        best = piled(self, parcels)
         if self.operator.rank:
             number = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(self.columns)
             rank = self.operator.ordering.rank(best, self.columns, _ORDER) if self.operator.ties else number

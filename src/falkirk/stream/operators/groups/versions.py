@@ -9,17 +9,11 @@ import polars as pl
 
 from falkirk.blame import FAILURES, did_you_mean, raised
 from falkirk.errors import DefinitionError, UserCodeError
-from falkirk.state.codec import check_value_type, decode_key
+from falkirk.state.codec import decode_key
 from falkirk.stream.dataflow.earlier import Function
 from falkirk.stream.dataflow.operator import Operator, Pairs
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.frames import flaw, frame_if_all_fit, misfits
-
-
-def check_types(schema: pl.Schema, where: str) -> None:
-    """Check that state can hold these columns. Raises DefinitionError."""
-    for column, dtype in schema.items():
-        check_value_type(dtype, where=f"column {column!r} of {where}")
 
 
 def check_earlier_tables(

@@ -24,6 +24,7 @@ import polars as pl
 
 from falkirk.blame import FAILURES
 from falkirk.errors import DefinitionError, UserCodeError
+from falkirk.state.codec import check_value_types
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, everywhere
@@ -39,7 +40,7 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.frames import as_given, misfits
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.types import schema_of
-from falkirk.stream.operators.groups.versions import changed, check_earlier_tables, check_types
+from falkirk.stream.operators.groups.versions import changed, check_earlier_tables
 from falkirk.stream.operators.processes.keystate import DUE, TIMERS, KeyState, KeyTables
 
 _AT_ONCE = 20_000
@@ -99,7 +100,7 @@ class Processing(Operator):
         given = {**({} if one.state is None else {"state": one.state}), **one.tables}
         tables = {table: schema_of(spec) for table, spec in given.items()}
         for table, schema in tables.items():
-            check_types(schema, f"table {table!r} of {where}")
+            check_value_types(schema, f"table {table!r} of {where}")
         return replace(self, version=one.version, own_tables=tables)
 
     def check_earlier(self, was: Processing, by: Mapping[str, Function], where: str) -> None:
