@@ -41,8 +41,7 @@ from falkirk.stream.operators.rows.filter import Filter
 from falkirk.stream.operators.rows.flat_map import FlatMap
 from falkirk.stream.operators.rows.map import Map
 from falkirk.stream.operators.rows.map_batches import MapBatches
-from falkirk.stream.operators.rows.select import AssumeUnique, Select
-from falkirk.stream.operators.rows.with_columns import WithColumns
+from falkirk.stream.operators.rows.select import AssumeUnique, Select, WithColumns
 from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.operators.sinks.delta import DeltaSink
 from falkirk.stream.operators.sinks.outlet import OutletSink

@@ -36,8 +36,7 @@ from falkirk.stream.operators.rows.filter import Filter
 from falkirk.stream.operators.rows.flat_map import FlatMap
 from falkirk.stream.operators.rows.map import Map
 from falkirk.stream.operators.rows.map_batches import MapBatches
-from falkirk.stream.operators.rows.select import Select
-from falkirk.stream.operators.rows.with_columns import WithColumns
+from falkirk.stream.operators.rows.select import Select, WithColumns
 
 _ROW_WISE = (Filter, Select, WithColumns, Map, FlatMap, MapBatches, Explode)
 ALLOWED = (

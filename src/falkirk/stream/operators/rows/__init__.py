@@ -2,8 +2,7 @@
 
 expressing.py      runs expressions and functions over a batch; finds the rows for which they fail
 filter.py          rows for which every predicate is true
-select.py          new columns only; and a promise that some columns identify a row
-with_columns.py    new columns beside the old
+select.py          new columns only, or beside the old; and a promise that some columns identify a row
 explode.py         a row for each element of a list
 map.py             a Python function that gives one row for each row
 flat_map.py        a Python function that gives any number of rows for each row
