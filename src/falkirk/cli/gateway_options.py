@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from falkirk.cli.setting import DURATION, Command, Decorator, setting
+from falkirk.cli.setting import DURATION, Command, Decorator, absolute, setting
 from falkirk.durations import parse_size
 
 SUBSCRIBERS = 100
@@ -61,16 +60,12 @@ def gateway_from(options: dict[str, Any]) -> Mapping[str, Any]:
         subscribers = 0 if public else SUBSCRIBERS
     return {
         "listen": options.pop("listen"),
-        "token_file": _absolute(options.pop("listen_token_file")),
-        "certificate": _absolute(options.pop("listen_cert")),
-        "key": _absolute(options.pop("listen_key")),
+        "token_file": absolute(options.pop("listen_token_file")),
+        "certificate": absolute(options.pop("listen_cert")),
+        "key": absolute(options.pop("listen_key")),
         "public": public,
         "body": parse_size(options.pop("body_limit"), where="--body-limit"),
         "in_flight": options.pop("in_flight"),
         "within": options.pop("answer_within").total_seconds(),
         "subscribers": subscribers,
     }
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).absolute()) if path else ""

@@ -14,7 +14,7 @@ import click
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, read
 from falkirk.cli.gateway_options import gateway_options
-from falkirk.cli.setting import DURATION, KNOWN, Command, Decorator, Setting, setting
+from falkirk.cli.setting import DURATION, KNOWN, Command, Decorator, Setting, absolute, setting
 from falkirk.durations import parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.listening import check_query
@@ -260,13 +260,9 @@ def settings_from(**options: Any) -> Settings:
         log_format=options["log_format"],
         http=options.get("http", ""),
         query=options.get("query", ""),
-        query_token_file=_absolute(options.get("query_token_file", "")),
+        query_token_file=absolute(options.get("query_token_file", "")),
         traces=options.get("traces", ""),
     )
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).absolute()) if path else ""
 
 
 def state_settings(**options: Any) -> Settings:

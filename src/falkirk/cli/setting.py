@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,11 @@ from falkirk.errors import ConfigError
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
+
+
+def absolute(path: str) -> str:
+    """A path as it is from any folder; "" stays."""
+    return str(Path(path).absolute()) if path else ""
 
 
 class DurationType(click.ParamType[timedelta]):

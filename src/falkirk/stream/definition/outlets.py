@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import polars as pl
 
@@ -28,15 +28,10 @@ class FilesPlan:
     every: timedelta
     """The rows of each task that were committed meanwhile become one file, or a few."""
 
-    @property
-    def what(self) -> str:
-        """What it writes, for messages."""
-        return "files"
-
-    @property
-    def kind(self) -> str:
-        """Where it writes, in a word."""
-        return "files"
+    kind: ClassVar[str] = "files"
+    """Where it writes, in a word."""
+    what: ClassVar[str] = "files"
+    """What it writes, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +53,12 @@ class TablePlan:
     every: timedelta
     """For how long a task's committed rows are collected."""
 
+    kind: ClassVar[str] = "table"
+
     @property
     def what(self) -> str:
         """What it writes, for messages."""
         return f"rows of table {self.table}"
-
-    @property
-    def kind(self) -> str:
-        """Where it writes, in a word."""
-        return "table"
 
     @property
     def schema_name(self) -> str | None:
@@ -97,15 +89,12 @@ class DeltaPlan:
     every: timedelta
     """The rows of each task that were committed meanwhile become one commit of the table, or a few."""
 
+    kind: ClassVar[str] = "table"
+
     @property
     def what(self) -> str:
         """What it writes, for messages."""
         return f"rows of table {self.url}"
-
-    @property
-    def kind(self) -> str:
-        """Where it writes, in a word."""
-        return "table"
 
 
 OutletPlan: TypeAlias = FilesPlan | TablePlan | DeltaPlan
