@@ -20,7 +20,6 @@ from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.stages.plan import Plan, Stage
-from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.cluster import SETTINGS, Cluster, Message
 
 
@@ -125,7 +124,7 @@ class MemoryInputs(Inputs):
 def whole_topics(plan: Plan) -> set[str]:
     """The topics that each step reads to their end: those of tables that rows are looked up in, before and behind an
     exchange. (An upsert source is read as a table too, but what its rows give does not depend on when they come.)"""
-    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    stages = plan.planned
     looking = [o for stage in stages for o in stage.operators if 0 < len(o.table_ports) < len(o.inputs)]
     waiting, behind = [o.inputs[port] for o in looking for port in o.table_ports], set[Operator]()
     while waiting:

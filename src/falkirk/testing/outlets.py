@@ -19,17 +19,15 @@ from falkirk.stream.dataflow.records import Message
 from falkirk.stream.definition.outlets import GONE, WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.operators.sinks.outlet import OutletSink
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.records import Sink
 
 
 def outlets_of(plan: Plan) -> dict[str, OutletSink]:
     """The sinks outside Kafka, by the topic of the log."""
     found: dict[str, OutletSink] = {}
-    for stage in plan.stages:
-        if isinstance(stage, PhysicalStage):
-            sinks = {o.id: o for o in stage.operators if isinstance(o, OutletSink)}
-            found |= {output.topic: sinks[output.id] for output in stage.outputs if output.outlet is not None}
+    for stage in plan.planned:
+        sinks = {o.id: o for o in stage.operators if isinstance(o, OutletSink)}
+        found |= {output.topic: sinks[output.id] for output in stage.outputs if output.outlet is not None}
     return found
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
-from falkirk.stream.batch import BatchStage
 from falkirk.stream.formats import Format, Registering
 from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 
 
 def meet_registries(plan: Plan) -> None:
@@ -31,8 +29,7 @@ def meet_registries(plan: Plan) -> None:
 
 def _formats(plan: Plan) -> Iterator[tuple[Format, str]]:
     """All formats of values, with where they are given; sinks' first, as they ask for more."""
-    parts: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
-    parts += plan.batches
+    parts = [*plan.planned, *plan.batches]
     for part in parts:
         yield from ((o.value, o.where) for o in part.operators if isinstance(o, Sink))
     for part in parts:

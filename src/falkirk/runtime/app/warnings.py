@@ -16,21 +16,18 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.stream.dataflow.topics import Input
 from falkirk.stream.operators import Join
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.wording import counted
 
 
 def one_task(plan: Plan, sizes: Mapping[str, int]) -> list[str]:
     """The stages of several tasks that send all rows to one of them. `sizes`: how many tasks each stage has."""
-    stages = [s for s in plan.stages if isinstance(s, PhysicalStage) and s.all_to_one and sizes.get(s.id, 1) > 1]
+    stages = [s for s in plan.planned if s.all_to_one and sizes.get(s.id, 1) > 1]
     return [f"stage {s.id} has {counted(sizes[s.id], 'task')}, and {s.all_to_one}" for s in stages]
 
 
 def unbounded(plan: Plan) -> list[tuple[str, str]]:
     """The joins whose state grows without end, and what would bound it."""
-    joins = [
-        o for s in plan.stages if isinstance(s, PhysicalStage) for o in s.operators if isinstance(o, Join) and o.growing
-    ]
+    joins = [o for s in plan.planned for o in s.operators if isinstance(o, Join) and o.growing]
     return [(f"{join.where} keeps {join.growing}", join.bounded_by) for join in joins]
 
 

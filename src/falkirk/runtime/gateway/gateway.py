@@ -89,7 +89,7 @@ def served_by(plan: Plan) -> dict[str, Served]:
     >>> {name: served.with_rows for name, served in served_by(flow.plan()).items()}
     {'orders': False, 'asked': True}
     """
-    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    stages = plan.planned
     with_rows = {o.plan for stage in stages for o in stage.operators if isinstance(o, AnswerSink) and o.has_rows}
     found: dict[str, Served] = {}
     for source in (source for stage in stages for source in stage.sources if isinstance(source, HttpSource)):

@@ -27,7 +27,6 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.stream.access.endpoints import View, views_of
 from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.wording import counted
 
 LOOK = 0.5
@@ -47,8 +46,7 @@ def sinks_of(plan: Plan) -> dict[str, View]:
     >>> list(sinks_of(flow.plan()))
     ['all']
     """
-    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
-    answers = {o.id for stage in stages for o in stage.operators if isinstance(o, AnswerSink)}
+    answers = {o.id for stage in plan.planned for o in stage.operators if isinstance(o, AnswerSink)}
     return {view.name: view for view in views_of(plan) if view.kind == "sink" and view.name not in answers}
 
 

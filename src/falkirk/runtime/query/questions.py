@@ -220,8 +220,7 @@ def askable(plan: Plan) -> list[Askable]:
     """All tables that can be asked."""
     return [
         Askable(o.id, table, {name: str(dtype) for name, dtype in o.state_keys(table).items()})
-        for stage in plan.stages
-        if isinstance(stage, PhysicalStage)
+        for stage in plan.planned
         for o in stage.operators
         if o.stateful
         for table in o.table_schemas()

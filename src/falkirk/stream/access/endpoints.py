@@ -193,8 +193,7 @@ def views_of(plan: Plan) -> list[View]:
         else:
             found[kind, source.id] = view
 
-    stages: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
-    for stage in [*stages, *plan.batches]:
+    for stage in [*plan.planned, *plan.batches]:
         for source in stage.sources:
             add(source)
         for sink in (o for o in stage.operators if isinstance(o, Sink)):

@@ -32,7 +32,6 @@ from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ def placed(record: Sent, topic: str, partitions: int, unkeyed: Counter[str]) -> 
 
 def sources_of(plan: Plan) -> dict[str, Source]:
     """All sources and tables of a flow, by name."""
-    found = [source for stage in plan.stages if isinstance(stage, PhysicalStage) for source in stage.sources]
+    found = [source for stage in plan.planned for source in stage.sources]
     found += [source for batch in plan.batches for source in batch.sources]
     return {source.id: source for source in [*found, *(table.source for table in plan.shared)]}
 

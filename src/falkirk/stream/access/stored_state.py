@@ -203,8 +203,7 @@ def operator_of(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
     """An operator with state that people may read, and its stage. Raises ConfigError if the flow has none with this id."""
     stateful = {
         operator.id: (stage, operator)
-        for stage in plan.stages
-        if isinstance(stage, PhysicalStage)
+        for stage in plan.planned
         for operator in stage.operators
         if operator.stateful and operator.table_schemas()
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from dataclasses import dataclass
 from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.backfill.history import History
+from falkirk.stream.batch.stage import fingerprint_of
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Output
-from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import BACKFILL
 from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.operators.sinks.answer import AnswerSink
@@ -68,19 +67,13 @@ class BackfillStage:
         everything: list[Operator] = []
         for stage in self.stages:
             everything += [o for o in (*stage.sources, *stage.operators) if o not in everything]
-        number = {operator: str(i) for i, operator in enumerate(everything)}
-        lines = [
-            f"{','.join(number.get(i, '?') for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
-            for o in everything
-        ]
-        lines += map(str, self.histories)
-        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+        return fingerprint_of(everything, map(str, self.histories))
 
 
 def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillStage:
     """The backfill of a flow. Raises DefinitionError where there is nothing to backfill, or no one place to begin at, and
     ConfigError for a history of what it does not read."""
-    stages = tuple(stage for stage in plan.stages if isinstance(stage, PhysicalStage))
+    stages = tuple(plan.planned)
     if not stages:
         raise DefinitionError(
             f"flow {plan.app!r} has no streaming part, and there is nothing to backfill",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -26,6 +26,16 @@ SHARED = 16
 """Buckets of a small division, if it is not smaller still: so many tasks can share what its keys have to do."""
 LEAST = 10_000
 """A bucket of fewer records is not worth a task: one costs some ten milliseconds."""
+
+
+def fingerprint_of(operators: Sequence[Operator], lines: Iterable[str]) -> str:
+    """Of operators and how they are connected, and of more lines."""
+    number = {operator: str(i) for i, operator in enumerate(operators)}
+    told = [
+        f"{','.join(number.get(i, '?') for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
+        for o in operators
+    ]
+    return hashlib.blake2b("\n".join([*told, *lines]).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,15 +67,9 @@ class BatchStage:
     def fingerprint(self) -> str:
         """Another one where operators, expressions, schemas, sources or sinks are others: the results of two epochs can
         then not be compared. What functions do is not looked at."""
-        everything = (*self.sources, *self.operators)
-        number = {operator: str(i) for i, operator in enumerate(everything)}
-        lines = [
-            f"{','.join(number[i] for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
-            for o in everything
-        ]
-        if self.regime.history != "whole":  # the fingerprints of parts over the whole history are older than this line
-            lines.append(f"history={self.regime.history}")
-        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+        # The fingerprints of parts over the whole history are older than this line.
+        lines = [] if self.regime.history == "whole" else [f"history={self.regime.history}"]
+        return fingerprint_of([*self.sources, *self.operators], lines)
 
     def job(
         self,

@@ -59,7 +59,7 @@ def plan_rebuild(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> Rebu
 
 def check_known(plan: Plan, wanted: Collection[str]) -> None:
     """Each of these is an operator with state. Raises ConfigError."""
-    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    stages = plan.planned
     keeping = {o.id for stage in stages for o in stage.keeping}
     for id_ in wanted:
         if id_ in keeping:

@@ -83,8 +83,7 @@ def drawing(flow: Flow, prefix: str) -> Drawing:
     """The drawing of a flow."""
     plan = flow.plan(prefix)
     drawn = Drawing(plan.app)
-    stages: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
-    for part in [*stages, *plan.batches]:
+    for part in [*plan.planned, *plan.batches]:
         drawn.box(part)
     return drawn
 

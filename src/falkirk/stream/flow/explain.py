@@ -41,7 +41,7 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
       write   sink counts: topic counts, by value
     """
     plan = flow.plan(prefix)
-    stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
+    stages = plan.planned
     counts = [counted(n, what) for n, what in ((len(stages), "stage"), (len(plan.batches), "batch part")) if n]
     head = f"flow {plan.app}: {', '.join(counts)}"
     queries = flow.graph.queries

@@ -15,10 +15,10 @@ from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.on_failure import OnFailure
 from falkirk.stream.definition.regime_plan import RegimePlan
+from falkirk.stream.stages.stage import PhysicalStage, SharedTable
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.stage import BatchStage
-    from falkirk.stream.stages.stage import SharedTable
 
 
 class Stage(Protocol):
@@ -95,6 +95,11 @@ class Plan:
     """The parts under the batch regime. They read sources alone, and nothing reads from them."""
     on_failure: OnFailure = "app"
     """What stops when a stage or a batch part fails."""
+
+    @property
+    def planned(self) -> list[PhysicalStage]:
+        """The stages as the planner has made them: all, except in a shadow of an app."""
+        return [stage for stage in self.stages if isinstance(stage, PhysicalStage)]
 
     @property
     def parts(self) -> tuple[Stage | BatchStage, ...]:
