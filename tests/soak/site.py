@@ -12,11 +12,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from tests.kafka_cluster import EmbeddedCluster
 from tests.security.secured import secured
 from tests.soak.consumers import PATIENT
 from tests.soak.system import ROOT
 
-from falkirk.connectors.embedded import EmbeddedCluster, EmbeddedKafka
+from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.testing.registry import RegistryServer
 
 QUIET = Console(quiet=True)

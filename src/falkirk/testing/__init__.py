@@ -30,7 +30,6 @@ What an App is made of:
 Without the protocol, for tests of operators:
     memory.py        only the circuits of a flow, over topics that are lists
     batch.py         an epoch, cut anywhere
-    backfill.py      a backfill, cut anywhere
 
 simulator/           the simulated world that tests the step protocol itself
 """

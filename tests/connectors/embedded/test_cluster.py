@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tests.connectors.embedded.test_node import read, write_in_a_transaction
+from tests.kafka_cluster import EmbeddedCluster
 from tests.waiting import PATIENCE_S
-
-from falkirk.connectors.embedded import EmbeddedCluster
 
 
 @pytest.mark.slow

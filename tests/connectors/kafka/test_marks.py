@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from tests.kafka_cluster import EmbeddedCluster
 from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.embedded import EmbeddedCluster
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.transactions.marks import Marks

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.stream.backfill.in_memory import Backfill, backfill
 
 import falkirk as fk
 from falkirk.stream.access.producing import sources_of
@@ -21,7 +22,6 @@ from falkirk.stream.backfill import job as jobs
 from falkirk.stream.backfill.past import columns_read
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.dataflow.topics import Layout
-from falkirk.testing.backfill import Backfill, backfill
 from falkirk.testing.memory import MemoryApp
 
 FORMAT = fk.Json({"k": fk.String, "g": fk.Int64, "x": fk.Int64})

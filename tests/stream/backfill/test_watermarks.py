@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.stream.backfill.in_memory import Backfill, backfill
 
 import falkirk as fk
 from falkirk.stream.backfill import job as jobs
-from falkirk.testing.backfill import Backfill, backfill
 from falkirk.testing.memory import MemoryApp
 
 FORMAT = fk.Json({"k": fk.String, "g": fk.Int64, "at": fk.Int64})

@@ -1,4 +1,4 @@
-"""A real Apache Kafka for development and tests: a KRaft node on loopback, or several, started by Falkirk itself.
+"""A real Apache Kafka for development and tests: a KRaft node on loopback, started by Falkirk itself.
 
 EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
     ├── jars.py               the jars: downloaded once for each user, checked, then offline
@@ -7,8 +7,7 @@ EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
     ├── settings.py           server.properties and log4j2.properties
     ├── recovery.py           after a crash: what must happen before the broker starts again
     ├── process.py            the JVM as a process: detached, or ended with the process that started it
-    ├── trouble.py            what prevents a start, in clear words
-    └── cluster.py            several nodes that form one cluster
+    └── trouble.py            what prevents a start, in clear words
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from falkirk.errors import ConfigError
 if not all(find_spec(name) for name in ("jgo", "platformdirs", "psutil")):
     raise ConfigError("the embedded Kafka is not installed", hint="pip install 'falkirk[kafka]'")
 
-from falkirk.connectors.embedded.cluster import EmbeddedCluster
 from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
 from falkirk.connectors.embedded.node import EmbeddedKafka, NodeStatus, prepared_jvm
 
-__all__ = ["EmbeddedCluster", "EmbeddedKafka", "NodeStatus", "fetch_jars", "kafka_version", "prepared_jvm"]
+__all__ = ["EmbeddedKafka", "NodeStatus", "fetch_jars", "kafka_version", "prepared_jvm"]

@@ -7,25 +7,11 @@ The broker runs in its data folder, and all their paths are relative to it. So t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 HOST = "127.0.0.1"  # loopback only: the broker asks nobody for a password
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A node of a larger cluster."""
-
-    cluster_id: str
-    number: int
-    """Its id, from 1."""
-    controllers: tuple[int, ...]
-    """The ports of all nodes' controllers, in the order of the nodes."""
-    session_ms: int
-    """A broker that is silent this long is given up."""
-
-
-def _replicated(nodes: int) -> dict[str, str]:
+def replicated(nodes: int) -> dict[str, str]:
     """A replica on every node; one may be away. With more replicas than nodes, the first transaction would wait for
     replicas that never come."""
     replicas, least = str(nodes), str(max(1, nodes - 1))
@@ -41,7 +27,7 @@ def _replicated(nodes: int) -> dict[str, str]:
 
 
 # Fewer internal partitions than a cluster's 50 make the first transaction, and the start after a crash, faster.
-_SMALL_MACHINE = {
+SMALL_MACHINE = {
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "8",
     "share.coordinator.state.topic.num.partitions": "8",
@@ -54,7 +40,7 @@ _SMALL_MACHINE = {
 _NO_SESSION = {"broker.session.timeout.ms": "3600000"}
 
 # A misspelt topic is an error, as on a guarded cluster, not a new topic.
-_STRICT = {"auto.create.topics.enable": "false"}
+STRICT = {"auto.create.topics.enable": "false"}
 
 # At most four files of 10 MB.
 LOGGING_PROPERTIES = """\
@@ -96,38 +82,18 @@ def server_properties(log_dirs: str, port: int, controller_port: int, extra: Map
     ['listeners=BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093', 'message.max.bytes=2000000']
     """
     everything = {
-        **_controller(log_dirs, 1, (controller_port,)),
-        **_broker(port, controller_port),
-        **_replicated(1),
-        **_SMALL_MACHINE,
+        **controller(log_dirs, 1, (controller_port,)),
+        **broker(port, controller_port),
+        **replicated(1),
+        **SMALL_MACHINE,
         **_NO_SESSION,
-        **_STRICT,
+        **STRICT,
         **extra,
     }
-    return _text(everything)
+    return as_text(everything)
 
 
-def member_properties(log_dirs: str, port: int, member: Member, extra: Mapping[str, str]) -> str:
-    """The same for a node of a cluster.
-
-    >>> text = member_properties("data", 9092, Member("id", 2, (9093, 9094, 9095), 3000), {})
-    >>> [line for line in text.splitlines() if "voters" in line or line.startswith(("node", "min"))]
-    ['node.id=2', 'controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094,3@127.0.0.1:9095', 'min.insync.replicas=2']
-    """
-    everything = {
-        **_controller(log_dirs, member.number, member.controllers),
-        **_broker(port, member.controllers[member.number - 1]),
-        **_replicated(len(member.controllers)),
-        **_SMALL_MACHINE,
-        "broker.session.timeout.ms": str(member.session_ms),
-        "broker.heartbeat.interval.ms": str(member.session_ms // 6),
-        **_STRICT,
-        **extra,
-    }
-    return _text(everything)
-
-
-def _broker(port: int, controller_port: int) -> dict[str, str]:
+def broker(port: int, controller_port: int) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "inter.broker.listener.name": "BROKER",
@@ -139,10 +105,10 @@ def _broker(port: int, controller_port: int) -> dict[str, str]:
 def controller_properties(log_dirs: str, controller_port: int) -> str:
     """The same node as only a controller, which gives a silent broker up after a tenth of a second."""
     alone = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller_port}"}
-    return _text({**_controller(log_dirs, 1, (controller_port,)), **alone, "broker.session.timeout.ms": "100"})
+    return as_text({**controller(log_dirs, 1, (controller_port,)), **alone, "broker.session.timeout.ms": "100"})
 
 
-def _controller(log_dirs: str, number: int, ports: Sequence[int]) -> dict[str, str]:
+def controller(log_dirs: str, number: int, ports: Sequence[int]) -> dict[str, str]:
     return {
         "node.id": str(number),
         "controller.quorum.voters": ",".join(f"{n}@{HOST}:{port}" for n, port in enumerate(ports, start=1)),
@@ -152,5 +118,5 @@ def _controller(log_dirs: str, number: int, ports: Sequence[int]) -> dict[str, s
     }
 
 
-def _text(settings: dict[str, str]) -> str:
+def as_text(settings: dict[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -32,6 +33,39 @@ PATIENCE_S = 180.0
 """To wait for the wanted cluster state."""
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of a larger cluster."""
+
+    cluster_id: str
+    number: int
+    """Its id, from 1."""
+    controllers: tuple[int, ...]
+    """The ports of all nodes' controllers, in the order of the nodes."""
+    session_ms: int
+    """A broker that is silent this long is given up."""
+
+
+def member_properties(log_dirs: str, port: int, member: Member, extra: Mapping[str, str]) -> str:
+    """The text of server.properties for a node of a cluster; `extra` settings win.
+
+    >>> text = member_properties("data", 9092, Member("id", 2, (9093, 9094, 9095), 3000), {})
+    >>> [line for line in text.splitlines() if "voters" in line or line.startswith(("node", "min"))]
+    ['node.id=2', 'controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094,3@127.0.0.1:9095', 'min.insync.replicas=2']
+    """
+    everything = {
+        **files.controller(log_dirs, member.number, member.controllers),
+        **files.broker(port, member.controllers[member.number - 1]),
+        **files.replicated(len(member.controllers)),
+        **files.SMALL_MACHINE,
+        "broker.session.timeout.ms": str(member.session_ms),
+        "broker.heartbeat.interval.ms": str(member.session_ms // 6),
+        **files.STRICT,
+        **extra,
+    }
+    return files.as_text(everything)
+
+
 class Node(EmbeddedKafka):
     """One of the cluster's nodes."""
 
@@ -39,7 +73,7 @@ class Node(EmbeddedKafka):
         self,
         data_dir: Path,
         port: int,
-        member: files.Member,
+        member: Member,
         *,
         heap: str,
         settings: Mapping[str, str],
@@ -57,7 +91,7 @@ class Node(EmbeddedKafka):
         return self.member.cluster_id, self.port
 
     def _properties(self, log_dirs: str) -> str:
-        return files.member_properties(log_dirs, self.port, self.member, self._settings)
+        return member_properties(log_dirs, self.port, self.member, self._settings)
 
     def _recover(self, jvm: Jvm) -> None:
         """The other nodes have given it up."""
@@ -94,7 +128,7 @@ class EmbeddedCluster:
             Node(
                 data_dir / f"node-{i + 1}",
                 ports[i],
-                files.Member(cluster_id, i + 1, controllers, SESSION_MS),
+                Member(cluster_id, i + 1, controllers, SESSION_MS),
                 heap=heap,
                 settings=settings or {},
                 console=console,
