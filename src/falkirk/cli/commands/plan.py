@@ -22,7 +22,7 @@ from falkirk.cli.options import (
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import prepare
-from falkirk.runtime.app.changes import BesideChange, Changes, Fate, StageChange, changes
+from falkirk.runtime.app.changes import BesideChange, Changes, Fate, changes
 from falkirk.stream.flow.load import load_flow
 from falkirk.wording import counted
 
@@ -129,7 +129,8 @@ def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
             f"stage {stage.stage}: {stage.regime}, {counted(stage.tasks, 'task')}, reads {', '.join(stage.reads)}",
         )
         for operator in stage.operators:
-            note = " (begins empty, with what is read from now on)" if _late(stage, operator.fate) else ""
+            late = stage.fate == "kept" and operator.fate == "new"
+            note = " (begins empty, with what is read from now on)" if late else ""
             if operator.operator in rebuild and operator.fate == "kept":
                 note = " (as it was: to rebuild it all the same, raise its version=)"
             yield "  " + _signed(operator.fate, f"{operator.operator} {operator.state}{note}")
@@ -159,10 +160,6 @@ def _beside(beside: BesideChange) -> Iterator[str]:
         )
     else:
         yield _signed("kept", f"app {beside.app}: rebuilds beside this one; nothing of it would be taken over")
-
-
-def _late(stage: StageChange, fate: Fate) -> bool:
-    return stage.fate == "kept" and fate == "new"
 
 
 def _signed(fate: Fate, text: str) -> str:

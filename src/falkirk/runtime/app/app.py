@@ -268,17 +268,14 @@ def _firsts(found: Preflight, infos: Mapping[str, TopicInfo], topics: Topics) ->
     known = {} if found.past.layout is None else found.past.layout.topics
     sources = [name for name, role in found.roles.items() if role == "source"]
     # What ran before this was recorded knows of none.
-    new = {name: range(_read_before(known.get(name)), infos[name].partitions) for name in sources}
+    read = {name: known[name].partitions if name in known else 0 for name in sources}
+    new = {name: range(read[name], infos[name].partitions) for name in sources}
     places = [TopicPartition(name, p) for name, some in new.items() for p in some]
     now = topics.offsets(places, "earliest") if places else {}
     return {
         name: (*(known[name].first if name in known else ()), *(int(now[TopicPartition(name, p)]) for p in some))
         for name, some in new.items()
     }
-
-
-def _read_before(topic: layout.TopicRecord | None) -> int:
-    return 0 if topic is None else topic.partitions
 
 
 def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> None:

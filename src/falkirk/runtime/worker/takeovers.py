@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.tasks import Owned, Phase
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import SourceError
@@ -69,7 +68,8 @@ class TakeOvers:
         """Begin the recovery of tasks that were named together."""
         tasks = sorted(tasks, key=lambda owned: owned.task.recovery.order)
         self._together |= dict.fromkeys(tasks, tasks)
-        circuits = [self._circuit(owned.task.id) for owned in tasks]
+        bound = [self._bound[owned.task.id] for owned in tasks]
+        circuits = [b.stage.circuit(b.task.id.partition, self._app.layout) for b in bound]
         replays = {
             owned.task.id: KafkaReplayer(
                 self._settings.cluster(),
@@ -164,6 +164,3 @@ class TakeOvers:
             return ""
         tasks = ", ".join(str(self._app.tasks[p].task.id) for p in sorted(slow))
         return f"an earlier take-over of {tasks} to end, for {max(slow.values()):.0f} s"
-
-    def _circuit(self, task: TaskId) -> Circuit:
-        return self._bound[task].stage.circuit(task.partition, self._app.layout)

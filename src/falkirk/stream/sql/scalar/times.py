@@ -213,10 +213,6 @@ def _from_number(build: Build, node: exp.UnixToTime) -> Value:
     return build.typed(node, moment_of(need(build, of, "time", "epoch_ms")).expr.dt.timestamp("ms"))
 
 
-def _epoch(build: Build, node: exp.TimeToUnix) -> Value:
-    return _field(build, node, node.this, "EPOCH")
-
-
 def _now(build: Build, node: exp.Expr) -> Value:
     raise build.text.error(
         node,
@@ -242,7 +238,7 @@ HANDLERS: Mapping[type[exp.Expr], Handler] = {
     exp.DateDiff: _difference,
     exp.TimestampDiff: _difference,
     exp.UnixToTime: _from_number,
-    exp.TimeToUnix: _epoch,
+    exp.TimeToUnix: _named("EPOCH"),
     exp.CurrentTimestamp: _now,
     exp.CurrentDate: _now,
     exp.CurrentTime: _now,
