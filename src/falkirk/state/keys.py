@@ -314,13 +314,7 @@ def _plain_type(dtype: pl.DataType) -> tuple[type, pl.DataType]:
     return _PLAIN_TYPES[dtype.base_type()], dtype
 
 
-_PLAIN_TYPES: dict[Any, type] = {
-    pl.Boolean: bool,
-    pl.String: str,
-    pl.Binary: bytes,
-    pl.Date: date,
-    pl.Null: type(None),
-}
+_PLAIN_TYPES: dict[Any, type] = {pl.Boolean: bool, pl.String: str, pl.Binary: bytes, pl.Date: date, pl.Null: type(None)}
 
 
 def _other_columns(schema: pl.Schema, why: str) -> StateError:
@@ -328,7 +322,4 @@ def _other_columns(schema: pl.Schema, why: str) -> StateError:
 
 
 def _unreadable(key: bytes) -> StateError:
-    return StateError(
-        f"a key in state cannot be read: {key[:64].hex(' ')}",
-        hint=_HINT,
-    )
+    return StateError(f"a key in state cannot be read: {key[:64].hex(' ')}", hint=_HINT)

@@ -75,11 +75,7 @@ class Cluster:
     """The topics that a run would make, and the stores of one host. The clock moves only when it is told to."""
 
     def __init__(
-        self,
-        plan: Plan,
-        partitions: int | Mapping[str, int],
-        names: Collection[str] = (),
-        clock: Millis = BEGINNING,
+        self, plan: Plan, partitions: int | Mapping[str, int], names: Collection[str] = (), clock: Millis = BEGINNING
     ) -> None:
         """`names`: topics that patterns match, beside those in `partitions`. `clock`: where it begins."""
         given = partitions.keys() if isinstance(partitions, Mapping) else ()

@@ -136,7 +136,6 @@ def library() -> Any:
     except ImportError as error:
         why = str(error).partition("\n")[0] or type(error).__name__
         raise ConfigError(
-            f"a sink of Delta Lake needs deltalake, which is not installed: {why}",
-            hint="pip install 'falkirk[delta]'",
+            f"a sink of Delta Lake needs deltalake, which is not installed: {why}", hint="pip install 'falkirk[delta]'"
         ) from None
     return deltalake

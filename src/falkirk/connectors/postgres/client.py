@@ -32,11 +32,7 @@ CONNECT = {
     "keepalives_count": "4",
     "client_encoding": "utf8",
 }
-LIMITS = {
-    "statement_timeout": "30s",
-    "lock_timeout": "10s",
-    "idle_in_transaction_session_timeout": "30s",
-}
+LIMITS = {"statement_timeout": "30s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
 """Of a transaction."""
 
 

@@ -283,11 +283,7 @@ def _differences(plan: TablePlan, found: Found, table: str) -> Iterator[Differen
 
 _INTEGERS = {"smallint": 0, "integer": 1, "bigint": 2}
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
-_OTHERS = {
-    "real": {"real", "double precision"},
-    "text": {"text", "character varying"},
-    "jsonb": {"jsonb", "json"},
-}
+_OTHERS = {"real": {"real", "double precision"}, "text": {"text", "character varying"}, "jsonb": {"jsonb", "json"}}
 """By the flow's type, what else holds its values."""
 
 

@@ -271,12 +271,7 @@ def _problems(ended: StoppedPart | None, there: TopicsNow, divisions: Sequence[S
 
 
 def _batches(
-    name: str,
-    layout: LayoutRecord,
-    settings: Settings,
-    topics: Topics,
-    heard: Mapping[str, SentEpochReport],
-    now: int,
+    name: str, layout: LayoutRecord, settings: Settings, topics: Topics, heard: Mapping[str, SentEpochReport], now: int
 ) -> list[EpochStatus]:
     found = []
     for stage in layout.batches:

@@ -238,12 +238,7 @@ def merged(reports: Sequence[Report]) -> Report:
         ],
         tasks=[
             msgspec.structs.replace(
-                t,
-                rows=rows[t.task],
-                dead=dead[t.task],
-                skipped=skipped[t.task],
-                late=late[t.task],
-                calls=calls[t.task],
+                t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task], late=late[t.task], calls=calls[t.task]
             )
             for t in last.tasks
         ],

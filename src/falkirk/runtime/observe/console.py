@@ -26,9 +26,7 @@ COLOURS = {"running": "green", "paused": "yellow", "recovering": "yellow", "star
 def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -> RenderableType:
     """Everything at a glance. `progress`: input records processed and in total, if the run has an end."""
     seconds = board.seconds
-    parts: list[RenderableType] = [
-        Rule(_title(board, brokers, seconds), style="dim", align="left"),
-    ]
+    parts: list[RenderableType] = [Rule(_title(board, brokers, seconds), style="dim", align="left")]
     if board.app.tasks:
         waits = [Text(words, "yellow") for words in board.waits()[:MOST]]
         parts += ["", _workers(board), *waits, "", _stages(board.stages())]

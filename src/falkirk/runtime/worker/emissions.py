@@ -19,9 +19,6 @@ def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: ShadowCh
 def outputs_of(emitted: Sequence[Emitted]) -> list[Output]:
     """A circuit's emissions as writes."""
     return [
-        Output(
-            e.output,
-            Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, e.headers, bundles=e.bundles),
-        )
+        Output(e.output, Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, e.headers, bundles=e.bundles))
         for e in emitted
     ]

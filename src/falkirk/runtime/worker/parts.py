@@ -57,11 +57,7 @@ class Parts:
     """All parts of one worker. Tasks are identified by their partitions of the steps topic."""
 
     def __init__(
-        self,
-        make: Callable[[str], CommitDomain],
-        stop: Callable[[str, StoppedPart], Offset],
-        worker: str,
-        plan: Plan,
+        self, make: Callable[[str], CommitDomain], stop: Callable[[str, StoppedPart], Offset], worker: str, plan: Plan
     ) -> None:
         """`stop`: tells the other workers, and returns where that is recorded."""
         self._make, self._stop, self._worker = make, stop, worker

@@ -23,13 +23,7 @@ from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.pending import Pending
 from falkirk.runtime.worker.reading.second_reading import SecondReading
 from falkirk.runtime.worker.task_ports import Rereader, Tables
-from falkirk.stream.dataflow.circuit import (
-    Cancellation,
-    Circuit,
-    Slice,
-    StepInput,
-    StepOutput,
-)
+from falkirk.stream.dataflow.circuit import Cancellation, Circuit, Slice, StepInput, StepOutput
 from falkirk.stream.dataflow.records import Message
 
 AHEAD = 20

@@ -38,12 +38,7 @@ PATIENCE = 3.0
 
 
 def work(
-    app: App,
-    settings: Settings,
-    topics: Topics,
-    slot: int,
-    stopping: Callable[[], bool],
-    say: Callable[[Report], None],
+    app: App, settings: Settings, topics: Topics, slot: int, stopping: Callable[[], bool], say: Callable[[Report], None]
 ) -> None:
     """Be worker `slot` until `stopping()`. Raises IdentityError if another process is, and FalkirkError."""
     about(app=app.name, worker=slot)
@@ -197,10 +192,5 @@ class Reporter:
 def _left(task: str, stats: Stats) -> TaskReport:
     """What a task has counted that has left since. Else its last second would be missing: that of each run, too."""
     return TaskReport(
-        task,
-        LEFT,
-        rows=stats.rows[task],
-        dead=stats.dead[task],
-        skipped=stats.skipped[task],
-        late=stats.late[task],
+        task, LEFT, rows=stats.rows[task], dead=stats.dead[task], skipped=stats.skipped[task], late=stats.late[task]
     )

@@ -32,11 +32,7 @@ def as_object(row: Row, *, raw: bool = False) -> dict[str, Any]:
     }
     if row.maker is not None:
         found |= row.maker._asdict()
-    more = {
-        "epoch": row.epoch,
-        "weight": None if row.weight == 1 else row.weight,
-        "unreadable": row.unreadable or None,
-    }
+    more = {"epoch": row.epoch, "weight": None if row.weight == 1 else row.weight, "unreadable": row.unreadable or None}
     return found | {name: it for name, it in more.items() if it is not None}
 
 

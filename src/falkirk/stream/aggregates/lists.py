@@ -114,9 +114,7 @@ class BoundCollect(Bound):
         """Raises GroupError for a value that is taken back and was never added, and for more than `limit` values."""
         if (wrong := values.filter(pl.col("weight") < 0)).height:
             raise GroupError(
-                wrong["group"][0],
-                f"{wrong['x'][0]!r} is retracted from {self.name}, but was never added",
-                NEVER_ADDED,
+                wrong["group"][0], f"{wrong['x'][0]!r} is retracted from {self.name}, but was never added", NEVER_ADDED
             )
         sizes = values.group_by("group", maintain_order=True).agg(pl.col("weight").sum())
         if (large := sizes.filter(pl.col("weight") > self.limit)).height:

@@ -47,11 +47,7 @@ def parcels(
 
 
 def results(
-    level: int,
-    sink: int,
-    partitions: npt.NDArray[np.int64],
-    orders: Sequence[bytes],
-    records: Written,
+    level: int, sink: int, partitions: npt.NDArray[np.int64], orders: Sequence[bytes], records: Written
 ) -> pl.DataFrame:
     """Records for a sink, one a row."""
     columns = {"bucket": partitions, "order": orders, "key": records.keys, "value": records.values}

@@ -30,9 +30,7 @@ def checked_format(value: Any, where: str, json: str = 'fk.Json({"price": fk.Int
     made = value() if isinstance(value, type) and hasattr(value, "decode") else value
     if not all(hasattr(made, method) for method in ("schema", "decode", "encode")):
         raise DefinitionError(
-            f"value={value!r} is not a format",
-            where=where,
-            hint=f"write value={_NAMES.get(str(value).lower(), json)}",
+            f"value={value!r} is not a format", where=where, hint=f"write value={_NAMES.get(str(value).lower(), json)}"
         )
     return cast(Format, made)
 

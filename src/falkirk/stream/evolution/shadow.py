@@ -104,10 +104,7 @@ def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: RebuildPla
             )
 
     check(stage.regime.recovery.logs_changes, "a lazy stage has no changelog that its state could be taken from")
-    check(
-        not any(o.reruns for o in needed.operators),
-        "what it is made of is looked up in the app's tables",
-    )
+    check(not any(o.reruns for o in needed.operators), "what it is made of is looked up in the app's tables")
     check(
         not any(o.completes for o in stage.keeping if o.id in rebuilt),
         "which of its windows are final follows from what the app has of them",

@@ -234,9 +234,7 @@ def _bound(name: str, function: Any, spec: Spec) -> Bound:
         check_value_type(dtype, where=f"{column} of {where}")
     if spec.frame.running and not bound.folds:
         raise DefinitionError(
-            f"{name} cannot run on from row to row",
-            where=where,
-            hint='give it a frame: rows=100, or range="1h"',
+            f"{name} cannot run on from row to row", where=where, hint='give it a frame: rows=100, or range="1h"'
         )
     return bound
 
@@ -266,11 +264,7 @@ def _over(
 
 
 def with_windows(
-    stream: Stream[Any],
-    exprs: Sequence[Any],
-    named: Mapping[str, Any],
-    windows: Mapping[str, OverColumn],
-    line: str,
+    stream: Stream[Any], exprs: Sequence[Any], named: Mapping[str, Any], windows: Mapping[str, OverColumn], line: str
 ) -> Stream[Row]:
     """`with_columns` where some of the named columns are functions of the rows around each row. All of them, and all other
     expressions, see the rows as they were before. Raises DefinitionError."""

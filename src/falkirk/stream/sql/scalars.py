@@ -155,12 +155,7 @@ def _place(column: exp.Column, node: exp.Expr) -> None:
 
 
 def joined(
-    relation: Relation,
-    scalar: Scalar,
-    query: Callable[[exp.Expr, Ids], Stream],
-    uses: Uses,
-    ids: Ids,
-    text: Text,
+    relation: Relation, scalar: Scalar, query: Callable[[exp.Expr, Ids], Stream], uses: Uses, ids: Ids, text: Text
 ) -> Relation:
     """The rows, each with the subquery's value. Raises DefinitionError."""
     inner = scalar.node.unnest()

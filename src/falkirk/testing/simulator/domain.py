@@ -26,17 +26,7 @@ from falkirk.checkpoint.tasks import Owned, Phase, Task, ends, next_clock
 from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
-from falkirk.checkpoint.worker.instructions import (
-    Admit,
-    Commit,
-    Drop,
-    Leave,
-    Name,
-    Recover,
-    Release,
-    Rewind,
-    Start,
-)
+from falkirk.checkpoint.worker.instructions import Admit, Commit, Drop, Leave, Name, Recover, Release, Rewind, Start
 from falkirk.errors import DiskError, SourceError
 from falkirk.runtime.worker.pacing import Pacer, each_of
 from falkirk.state.store import Progress

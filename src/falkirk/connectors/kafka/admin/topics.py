@@ -28,14 +28,7 @@ from falkirk.connectors.kafka.admin.members import Group, group_of
 from falkirk.connectors.kafka.client.certificates import distrust
 from falkirk.connectors.kafka.client.clients import client, is_unheard
 from falkirk.connectors.kafka.client.config import Cluster, logger
-from falkirk.connectors.kafka.client.errors import (
-    LOADING,
-    MOVED,
-    found_offset,
-    in_words,
-    settings_place,
-    translate,
-)
+from falkirk.connectors.kafka.client.errors import LOADING, MOVED, found_offset, in_words, settings_place, translate
 from falkirk.connectors.kafka.client.leaders import delete_records, list_offsets
 from falkirk.connectors.kafka.client.pending_answer import PendingAnswer
 from falkirk.connectors.kafka.client.places import names_by_cluster, parted, theirs

@@ -83,11 +83,7 @@ def publisher(app: str, stage: str, partition: int) -> OwnerId:
 def publisher_log(cluster: Cluster, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> KafkaLog:
     """The log under a result partition's transactional id. Its transactions carry no offsets, so it needs no group."""
     return KafkaLog(
-        cluster,
-        owner,
-        lambda: None,
-        transaction_timeout_ms=transaction_timeout_ms,
-        batch_bytes=batch_bytes,
+        cluster, owner, lambda: None, transaction_timeout_ms=transaction_timeout_ms, batch_bytes=batch_bytes
     )
 
 

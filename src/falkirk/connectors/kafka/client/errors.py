@@ -81,10 +81,7 @@ _WORDS: dict[int, Words] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: Words(
         "not authorised for the cluster", "grant IDEMPOTENT_WRITE on the cluster"
     ),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Words(
-        "not authorised for the transactional id",
-        _RIGHTS,
-    ),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Words("not authorised for the transactional id", _RIGHTS),
     KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError._SSL: Words(

@@ -56,8 +56,7 @@ def failure(error: Exception, what: str) -> FalkirkError:
         lost = _LOST.search(text)
         line = lost["what"] if lost is not None else text.strip().splitlines()[0]
     return FalkirkError(
-        f"Spark gave up {what}: {line}",
-        hint="what Spark has logged says more; run again, it goes on where it stands",
+        f"Spark gave up {what}: {line}", hint="what Spark has logged says more; run again, it goes on where it stands"
     )
 
 

@@ -61,12 +61,7 @@ TRIMMED = Words(
 )
 
 OUTCOME = pa.schema(
-    [
-        ("result_partition", pa.int32()),
-        ("outcome", pa.string()),
-        ("records", pa.int64()),
-        ("tombstones", pa.int64()),
-    ]
+    [("result_partition", pa.int32()), ("outcome", pa.string()), ("records", pa.int64()), ("tombstones", pa.int64())]
 )
 
 

@@ -79,9 +79,7 @@ def both(
         left_on = right_on = on
     if left_on is None or right_on is None:
         raise DefinitionError(
-            "the columns to join on are missing",
-            where=where,
-            hint=f'{one}"id", or both {mine}"id" and {theirs}"order"',
+            "the columns to join on are missing", where=where, hint=f'{one}"id", or both {mine}"id" and {theirs}"order"'
         )
     left, right = _listed(left_on), _listed(right_on)
     if len(left) != len(right) or not left:

@@ -91,11 +91,7 @@ def lookup(
 ) -> op.Lookup:
     """The operator, checked. Raises DefinitionError."""
     if not isinstance(table, Table):
-        raise DefinitionError(
-            f"{table!r} is not a table",
-            where=f"lookup ({line})",
-            hint=_made_table(table),
-        )
+        raise DefinitionError(f"{table!r} is not a table", where=f"lookup ({line})", hint=_made_table(table))
     key, known = table._key, table._op
     spelt = list(key.columns) if on is None else [on] if isinstance(on, str) else list(on)
     name = name or default_id(known.id, "on", *spelt)

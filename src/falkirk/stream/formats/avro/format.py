@@ -23,14 +23,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.formats.avro.cursor import Cursor, Rows
 from falkirk.stream.formats.avro.nodes import Record
 from falkirk.stream.formats.avro.resolve import Unresolvable, resolve
-from falkirk.stream.formats.avro.schemas import (
-    AvroSchema,
-    WantedField,
-    avro_of,
-    checked,
-    schema_from,
-    wanted_as,
-)
+from falkirk.stream.formats.avro.schemas import AvroSchema, WantedField, avro_of, checked, schema_from, wanted_as
 from falkirk.stream.formats.avro.write import Writer
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.registering import HEAD, SUBJECT, Registering

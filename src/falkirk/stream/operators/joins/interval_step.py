@@ -15,16 +15,7 @@ from falkirk.stream.dataflow.operator import Flowing, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.joins.interval_expiry import ENDS, Expiry
 from falkirk.stream.operators.joins.join_side import Change, SideRunner
-from falkirk.stream.operators.joins.join_step import (
-    LEFT,
-    RIGHT,
-    Keys,
-    Pairs,
-    matches,
-    single,
-    stacked,
-    swapped,
-)
+from falkirk.stream.operators.joins.join_step import LEFT, RIGHT, Keys, Pairs, matches, single, stacked, swapped
 from falkirk.stream.operators.joins.timed_step import TimedRunner
 from falkirk.stream.operators.joins.timeline import Reach, Timeline, disjoint, place_units, places_of, timeline
 

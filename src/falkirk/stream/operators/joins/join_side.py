@@ -111,11 +111,7 @@ class SideRunner:
         missing = index.add(change.keys, change.kept)
         if missing is not None:
             row = decode_values(self.side.kept, [missing]).row(0, named=True)
-            raise UserCodeError(
-                f"a row of {row} is retracted, but was never added",
-                where=self.where,
-                hint=NEVER_ADDED,
-            )
+            raise UserCodeError(f"a row of {row} is retracted, but was never added", where=self.where, hint=NEVER_ADDED)
 
     def check(self, run: StepRun, index: Index, change: Change) -> None:
         """New keys must be in the right partition of their source's topic, or they never match."""

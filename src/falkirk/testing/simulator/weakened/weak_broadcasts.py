@@ -40,10 +40,7 @@ BROADCASTS: dict[str, Weakening] = {
         Schedule(
             LOOKED_UP,
             Plan(
-                (
-                    Takes(worker=1, on="takes in", turns=150),
-                    Crash(worker=0, on=COMMIT + ": done", at=8, back_after=900),
-                )
+                (Takes(worker=1, on="takes in", turns=150), Crash(worker=0, on=COMMIT + ": done", at=8, back_after=900))
             ),
         ),
     ),

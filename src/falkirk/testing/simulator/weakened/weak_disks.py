@@ -42,10 +42,7 @@ DISKS: dict[str, Weakening] = {
         Schedule(
             ONE_LAZY,
             Plan(
-                (
-                    Full(worker=0, on="upkeep of 0: makes a version", turns=10),
-                    Expel(worker=0, on="copies the version"),
-                )
+                (Full(worker=0, on="upkeep of 0: makes a version", turns=10), Expel(worker=0, on="copies the version"))
             ),
         ),
     ),

@@ -32,10 +32,7 @@ JOINS: dict[str, Weakening] = {
     "forget-joining": Weakening(
         "if the step that records where a topic begins is aborted, no other does",
         (Patch(RunningTask, "rewind", rewind_and_forget),),
-        Schedule(
-            TWO_TOPICS,
-            Plan((JOINED, Doubt(worker=0, on="committer: sends offsets", at=6, order=Order.REFUSE))),
-        ),
+        Schedule(TWO_TOPICS, Plan((JOINED, Doubt(worker=0, on="committer: sends offsets", at=6, order=Order.REFUSE)))),
     ),
     "read-before-recorded": Weakening(
         "a topic that joins is read by a step before one has recorded where it begins",
