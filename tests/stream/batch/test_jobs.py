@@ -290,6 +290,7 @@ def test_what_memory_holds_at_once_makes_no_difference(monkeypatch: pytest.Monke
     wanted = {sink: pairs(records) for sink, records in epoch(app).items()}
     assert [len(records) for records in wanted.values()] == [12, 12, 200, 0]
     for module, name in (
+        ("dataflow.exchange", "MOST"),
         ("operators.groups.group_batch", "MOST"),
         ("batch.sending", "MOST"),
         ("batch.sending", "_ROWS"),
