@@ -56,8 +56,7 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
             )
         if detach:
             return
-        last = before.epoch
-        wanted = 0 if last is None else last if abandon else last + 1
+        wanted = before.epoch if abandon and before.epoch is not None else _following(before)
         with closing(RequestListener(settings.cluster(), control_topic(settings.prefix, app))) as requests:
             found = _follow(part, wanted, before, lambda: _check_runs(app, stage, requests))
     done = "abandoned" if abandon else "complete"
@@ -67,6 +66,11 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
         + (f": {why}" if abandon and (why := reason(part.epochs)) else "")
     )
     sys.exit(0 if found.state == done else 1)
+
+
+def _following(before: EpochStatus) -> int:
+    """The number that the epoch will have."""
+    return 0 if before.epoch is None else before.epoch + 1
 
 
 def _check_runs(app: str, stage: str, requests: RequestListener) -> None:
