@@ -14,12 +14,11 @@ from falkirk.state.indexed import Index
 from falkirk.stream.dataflow.operator import Flowing, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.joins.interval_expiry import ENDS, Expiry
-from falkirk.stream.operators.joins.interval_step import TimedSide
 from falkirk.stream.operators.joins.join_side import Change
-from falkirk.stream.operators.joins.join_step import LEFT, RIGHT, Keys, Pairs, stacked
+from falkirk.stream.operators.joins.join_step import Keys, Pairs, stacked
 from falkirk.stream.operators.joins.nearest import Candidates
 from falkirk.stream.operators.joins.timed_step import TimedRunner
-from falkirk.stream.operators.joins.timeline import Reach, disjoint, place_units
+from falkirk.stream.operators.joins.timeline import Reach, disjoint
 
 if TYPE_CHECKING:
     from falkirk.stream.operators.joins.asof import AsofJoin
@@ -43,22 +42,15 @@ class AsofRunner(TimedRunner):
     operator: AsofJoin
 
     def __init__(self, operator: AsofJoin, task: TaskContext) -> None:
-        super().__init__(operator, task)
-        unit, *units = place_units([i.schema[c] for i, c in zip(operator.inputs, operator.times, strict=True)])
         sign = -1 if operator.strategy == "backward" else 1
-        self.sides = [
-            TimedSide(side, table, task, operator.where, weighted=before.changes, time=time, unit=sign * own)
-            for side, table, before, time, own in zip(
-                operator.sides, (LEFT, RIGHT), operator.inputs, operator.times, units, strict=True
-            )
-        ]
+        super().__init__(operator, task, sign)
         self.nearest = operator.strategy == "nearest"
-        self.reach = FARTHEST if operator.tolerance is None else operator.tolerance * unit
+        self.reach = FARTHEST if operator.tolerance is None else operator.tolerance * self.unit
         if operator.expire:
-            kept = operator.kept[0] * unit, operator.kept[1] * unit
+            kept = operator.kept[0] * self.unit, operator.kept[1] * self.unit
             last = operator.tolerance is None
             self.expiry = Expiry(
-                self.sides, kept, unit, task.tables[ENDS], task.first_shard, sign=sign, keep_last=last
+                self.sides, kept, self.unit, task.tables[ENDS], task.first_shard, sign=sign, keep_last=last
             )  # fmt: skip
 
     def _joined(self, run: StepRun, left: Change, right: Change) -> Flowing | None:
@@ -89,8 +81,7 @@ class AsofRunner(TimedRunner):
             Pairs(at, *self._right(partners, old[moved], -weights, times)),
             Pairs(at, *self._right(partners, now[moved], weights, times)),
         ]
-        whole = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-        return self.output(whole, stacked(left.rows, rows), partners.rows, left, right)
+        return self.output(parts, stacked(left.rows, rows), partners.rows, left, right)
 
     def _right(
         self, partners: Partners, found: Numbers, weights: Numbers, times: Numbers

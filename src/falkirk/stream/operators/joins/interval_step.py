@@ -14,10 +14,10 @@ from falkirk.state.indexed import Index
 from falkirk.stream.dataflow.operator import Flowing, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.joins.interval_expiry import ENDS, Expiry
-from falkirk.stream.operators.joins.join_side import Change, SideRunner
-from falkirk.stream.operators.joins.join_step import LEFT, RIGHT, Keys, Pairs, matches, single, stacked, swapped
+from falkirk.stream.operators.joins.join_side import Change
+from falkirk.stream.operators.joins.join_step import Keys, Pairs, matches, single, stacked, swapped
 from falkirk.stream.operators.joins.timed_step import TimedRunner
-from falkirk.stream.operators.joins.timeline import Reach, Timeline, disjoint, place_units, places_of, timeline
+from falkirk.stream.operators.joins.timeline import Reach, Timeline, disjoint, timeline
 
 if TYPE_CHECKING:
     from falkirk.stream.operators.joins.interval import IntervalJoin
@@ -39,13 +39,6 @@ class IntervalRunner(TimedRunner):
 
     def __init__(self, operator: IntervalJoin, task: TaskContext) -> None:
         super().__init__(operator, task)
-        self.unit, *units = place_units([i.schema[c] for i, c in zip(operator.inputs, operator.times, strict=True)])
-        self.sides = [
-            TimedSide(side, table, task, operator.where, weighted=before.changes, time=time, unit=unit)
-            for side, table, before, time, unit in zip(
-                operator.sides, (LEFT, RIGHT), operator.inputs, operator.times, units, strict=True
-            )
-        ]
         self.lower, self.upper = operator.lower * self.unit, operator.upper * self.unit
         if operator.expire:
             kept = operator.kept[0] * self.unit, operator.kept[1] * self.unit
@@ -64,9 +57,8 @@ class IntervalRunner(TimedRunner):
         self.sides[0].add(a, left)
         here = self._near(0, a, keys, disjoint(to_a))
         self.sides[1].add(b, right)
-        parts = list(self._terms(left, right, keys, reach, here, there))
-        whole = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-        return self.output(whole, stacked(left.rows, here.rows), stacked(right.rows, there.rows), left, right)
+        terms = self._terms(left, right, keys, reach, here, there)
+        return self.output(terms, stacked(left.rows, here.rows), stacked(right.rows, there.rows), left, right)
 
     def _terms(
         self, left: Change, right: Change, keys: Keys, reach: tuple[Reach, Reach], here: Near, there: Near
@@ -118,25 +110,6 @@ class IntervalRunner(TimedRunner):
         slots = np.repeat(reach.slots, found.counts)
         line = Timeline(slots, found.rows.places, found.rows.weights)
         return Near(rows, found.rows.times, found.rows.weights, line)
-
-
-class TimedSide(SideRunner):
-    """One side, whose rows are kept in the order of their times."""
-
-    def __init__(self, *given: object, weighted: bool, time: str, unit: int) -> None:
-        """`unit`: of a place, in a unit of the column."""
-        super().__init__(*given, weighted=weighted)  # type: ignore[arg-type]
-        self.time, self.unit = time, unit
-
-    def places(self, rows: pl.DataFrame) -> Numbers:
-        return places_of(rows[self.time], self.unit)
-
-    def keys(self, rows: pl.DataFrame) -> list[bytes | None]:
-        keys = super().keys(rows)
-        if rows[self.time].null_count():
-            for i in rows[self.time].is_null().arg_true():
-                keys[i] = None
-        return keys
 
 
 def _flipped(

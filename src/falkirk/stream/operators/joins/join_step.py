@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -53,9 +53,8 @@ class JoinRunner(Runner):
         self.sides[0].add(a, left)
         here = self._found(0, a, keys, np.unique(keys.right) if pairs else np.flatnonzero(counts.by_right))
         self.sides[1].add(b, right)
-        parts = list(self._parts(left, right, here, there, keys, counts))
-        whole = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-        return self.output(whole, stacked(left.rows, here.rows), stacked(right.rows, there.rows), left, right)
+        parts = self._parts(left, right, here, there, keys, counts)
+        return self.output(parts, stacked(left.rows, here.rows), stacked(right.rows, there.rows), left, right)
 
     def opened(self, run: StepRun, left: Change, right: Change) -> tuple[Index, Index, Keys]:
         """The indexes of both sides, with the keys of a step."""
@@ -93,9 +92,10 @@ class JoinRunner(Runner):
             yield swapped(_flipped(left, keys.left, there, counts.by_left, right.rows.height))
 
     def output(
-        self, found: Pairs, left: pl.DataFrame, right: pl.DataFrame, one: Change, other: Change
+        self, parts: Iterable[Pairs], left: pl.DataFrame, right: pl.DataFrame, one: Change, other: Change
     ) -> Flowing | None:
         """The rows of the result. `one`, `other`: the changes of both sides."""
+        found = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
         if not len(found.weights):
             return None
         rows = self._columns(found, left, right)
