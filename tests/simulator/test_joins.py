@@ -16,6 +16,7 @@ from falkirk.testing.simulator.explore import (
     Failure,
     Kinds,
     attempt,
+    changes,
     crashes,
     doubts,
     every_point,
@@ -24,7 +25,7 @@ from falkirk.testing.simulator.explore import (
     pauses,
     slow_lines,
 )
-from falkirk.testing.simulator.flows.joins import HERE, JOINED, JOINS, Joins, joinings
+from falkirk.testing.simulator.flows.joins import HERE, JOINED, JOINS, Joins
 from falkirk.testing.simulator.plan import Plan
 from falkirk.testing.simulator.world import World
 
@@ -54,7 +55,7 @@ def test_a_step_records_where_the_topic_begins_and_those_after_it_read_it(recove
 @pytest.mark.parametrize(("tasks", "grows"), [(1, False), (2, False), (1, True), (2, True)])
 def test_it_joins_at_any_point(recovery: type[Recovery], tasks: int, grows: bool) -> None:
     make = partial(Joins, recovery=recovery, inputs=3, tasks=tasks, grows=grows)
-    plans = list(islice(every_point(make, joinings, Plan(), each=1), 0, None, tasks * 2))
+    plans = list(islice(every_point(make, changes, Plan(), each=1), 0, None, tasks * 2))
     assert len(plans) > 10
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
@@ -85,7 +86,7 @@ def mixed(seed: int) -> Failure | None:
     """A sampled run."""
     recovery, grows = (Lazy, Eager)[seed // 2 % 2], bool(seed // 4 % 2)
     make = partial(Joins, tasks=1 + seed % 2, recovery=recovery, inputs=3 + seed % 3, grows=grows)
-    return mixed_run(make, seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
+    return mixed_run(make, seed, points=80, kinds=(changes, changes, crashes, pauses, moves, slow_lines, others))
 
 
 def test_it_joins_among_other_faults() -> None:

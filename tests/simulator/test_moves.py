@@ -14,6 +14,7 @@ from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import (
     Failure,
     attempt,
+    changes,
     crashes,
     doubts,
     every_point,
@@ -24,7 +25,7 @@ from falkirk.testing.simulator.explore import (
     outages,
     pauses,
 )
-from falkirk.testing.simulator.flows.moves import ROWS_MOVED, SPENT, Moves, third_flows
+from falkirk.testing.simulator.flows.moves import ROWS_MOVED, SPENT, Moves
 from falkirk.testing.simulator.plan import Age, Change, Crash, Move, Plan
 from falkirk.testing.simulator.weakened.weaken import lacking
 from falkirk.testing.simulator.world import World
@@ -32,7 +33,7 @@ from falkirk.testing.simulator.world import World
 pytestmark = pytest.mark.usefixtures("silent")
 
 COMMITTED = "committer: sends EndTxn(commit): done"
-KINDS = (crashes, pauses, moves, doubts, outages, lost_disks, third_flows)
+KINDS = (crashes, pauses, moves, doubts, outages, lost_disks, changes)
 make = partial(Moves, inputs=4)
 
 

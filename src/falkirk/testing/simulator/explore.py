@@ -19,6 +19,7 @@ from falkirk.testing.simulator.cluster.partition import OutOfRange
 from falkirk.testing.simulator.plan import (
     FOREVER,
     Age,
+    Change,
     Chooser,
     Crash,
     Damage,
@@ -156,6 +157,14 @@ def slow_lines(worker: int, at: int) -> Iterator[Fault]:
     step of two records of input is written in time."""
     for turns in (300, FOREVER):
         yield from (Slow(worker=worker, at=at, every=20, turns=turns, quota=quota) for quota in (False, True))
+
+
+def changes(worker: int, at: int) -> Iterator[Fault]:
+    """What the application changes comes there: another flow, or more to read. The worker's last steps may not be on its
+    disk, and it may be another that goes on."""
+    for keep in (0, FOREVER):
+        for back_after in (12, 150):
+            yield Change(worker=worker, at=at, new=False, corrects=False, keep=keep, back_after=back_after)
 
 
 def ages(worker: int, at: int) -> Iterator[Fault]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from falkirk.testing.cluster import Cluster
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.flows.flowing import Flowing
-from falkirk.testing.simulator.plan import FOREVER, Change, Fault
+from falkirk.testing.simulator.plan import Change
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
 HERE, JOINS, COPIES = "orders-eu", "orders-us", "copies"
 JOINED = Change(worker=0, on="committer: sends EndTxn(commit): done", at=2, new=False, corrects=False)
 """The other topic joins when some of the first one is read."""
-
-
-def joinings(worker: int, at: int) -> Iterator[Fault]:
-    """The other topic joins there; the worker's last steps may not be on its disk, and it may be another that goes on."""
-    for keep in (0, FOREVER):
-        for back_after in (12, 150):
-            yield Change(worker=worker, at=at, new=False, corrects=False, keep=keep, back_after=back_after)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from string import ascii_letters
@@ -39,7 +38,7 @@ from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk, SimStore
 from falkirk.testing.simulator.flows.flowing import Flowing, task_of_key
-from falkirk.testing.simulator.plan import FOREVER, Change, Fault
+from falkirk.testing.simulator.plan import FOREVER
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -94,13 +93,6 @@ def plan_of(version: int, regime: Checkpoint) -> Plan:
     plan, evolutions = flow.plan(), partial(StageEvolution, rows_moved=ROWS_MOVED)
     stages = [replace(stage, evolutions=evolutions) for stage in plan.stages if isinstance(stage, PhysicalStage)]
     return replace(plan, stages=tuple(stages))
-
-
-def third_flows(worker: int, at: int) -> Iterator[Fault]:
-    """The third flow comes there; the worker's last steps may not be on its disk, and it may be another that goes on."""
-    for keep in (0, FOREVER):
-        for back_after in (12, 150):
-            yield Change(worker=worker, at=at, new=False, corrects=False, keep=keep, back_after=back_after)
 
 
 @dataclass(slots=True)
