@@ -11,7 +11,7 @@ from falkirk.stream.definition.names import check_id
 from falkirk.stream.definition.on_error import OnError
 from falkirk.stream.definition.on_failure import OnFailure
 from falkirk.stream.definition.regimes import Regime
-from falkirk.stream.formats import Key, key_of
+from falkirk.stream.formats import Key, column_key
 
 _O = TypeVar("_O", bound=Operator)
 _T = TypeVar("_T")
@@ -130,4 +130,4 @@ def placed(before: Operator, columns: tuple[str, ...], name: str) -> tuple[Key, 
     input already brings all rows of a group to one task."""
     if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
         return before.partitioned, before.root
-    return key_of(list(columns) if len(columns) > 1 else columns[0]), name
+    return column_key(columns), name

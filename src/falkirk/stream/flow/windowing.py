@@ -15,7 +15,7 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import check_time
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.windows import END, START, CountWindow, Session, Window
-from falkirk.stream.formats import Key, key_of
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.windows.windows import bound_type
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> 
     own = [c for c in columns if c not in (START, END)] or [START if START in columns else END]
     if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
         return before.partitioned, before.root
-    return key_of(own if len(own) > 1 else own[0]), name
+    return column_key(own), name
 
 
 def again(operator: op.Filter | op.Select | op.WithColumns, stream: Stream[Any]) -> Stream[Any]:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from falkirk.stream.formats.avro import Avro
 from falkirk.stream.formats.base import Decoded, Format
 from falkirk.stream.formats.json import Json
-from falkirk.stream.formats.key import Key, KeyLike, NoColumns, key_of
+from falkirk.stream.formats.key import Key, KeyLike, NoColumns, column_key, key_of
 from falkirk.stream.formats.protobuf import Protobuf
 from falkirk.stream.formats.registering import Registering
 from falkirk.stream.formats.rows import SchemaLike
@@ -59,6 +59,7 @@ __all__ = [
     "Scalar",
     "SchemaLike",
     "Text",
+    "column_key",
     "key_of",
     "schema_of",
 ]

@@ -206,6 +206,15 @@ def key_of(spec: KeyLike) -> Key:
     return spec if isinstance(spec, Key) else Key(spec)
 
 
+def column_key(columns: Sequence[str]) -> Key:
+    """The key of columns that places rows: one column is written as text, several as an array.
+
+    >>> column_key(["a"]), column_key(["a", "b"])
+    (Key('a'), Key(['a', 'b']))
+    """
+    return Key(columns if len(columns) > 1 else columns[0])
+
+
 def _text(series: pl.Series) -> list[bytes | None]:
     dtype = series.dtype
     if dtype == pl.Binary:

@@ -14,7 +14,7 @@ from falkirk.state.codec import check_key_type
 from falkirk.stream import operators as op
 from falkirk.stream.definition.expressions import IntoExpr, bare_column, evaluate, expressions
 from falkirk.stream.definition.keys import same_key
-from falkirk.stream.formats import Key, key_of
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.formats.types import type_name
 from falkirk.wording import counted
 
@@ -137,7 +137,7 @@ def placed(graph: op.Graph, left: Input, right: Input, name: str) -> tuple[tuple
         return (mine, by_mine), left.op.root
     elif theirs is not None and by_theirs is not None and _leads(graph, right.op, left.op):
         return (by_theirs, theirs), right.op.root
-    keys = [key_of(list(side.on) if len(side.on) > 1 else side.on[0]) for side in (left, right)]
+    keys = [column_key(side.on) for side in (left, right)]
     return (keys[0], keys[1]), name
 
 

@@ -18,7 +18,7 @@ from falkirk.stream.dataflow.exchange import MOST, BucketRun, Pile, SendsRows, p
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import column_key
 from falkirk.stream.operators.groups.folding import Folding
 
 _ROW, _BEFORE = "__falkirk_row", ".before"
@@ -41,7 +41,7 @@ class _GroupExchange:
     ) -> None:
         self.folding = Folding(group, columns, bounds, weighted=weighted)
         self.columns = self.folding.columns
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
         parts = [(b.name, part, dtype) for b in self.folding.bounds for part, dtype in b.parts.items()]
         self.types = {old(name, part): dtype for name, part, dtype in parts}
         self.kept = [new(name, part) for name, part, _ in parts]

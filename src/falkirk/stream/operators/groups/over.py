@@ -26,7 +26,7 @@ from falkirk.stream.dataflow.operator import RESERVED, Operator, Runner, TaskCon
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import text, words
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import CONTEXT, PEERS, SEGMENT, Frame, Functions
 
@@ -170,7 +170,7 @@ class OverExchange(SendsRows):
 
     def __init__(self, operator: Over) -> None:
         self.operator, self.columns = operator, list(operator.columns)
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
         self.functions = operator.computing()
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:

@@ -31,7 +31,7 @@ from falkirk.stream.dataflow.operator import RESERVED, Flowing, Operator, Runner
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.groups.multiset import check_counts
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.wording import counted
@@ -292,7 +292,7 @@ class TopKExchange:
 
     def __init__(self, operator: TopK) -> None:
         self.operator, self.columns = operator, list(operator.columns)
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return self.condensed([batch.rows.select(list(self.operator.inputs[0].schema)).hstack(batch.meta.select(TS))])

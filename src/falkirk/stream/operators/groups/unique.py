@@ -23,7 +23,7 @@ from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import default_id
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.groups.multiset import check_counts
 
 TABLE = "rows"
@@ -133,7 +133,7 @@ class UniqueExchange(SendsRows):
 
     def __init__(self, operator: Unique) -> None:
         self.columns = list(operator.schema)
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return batch.rows.select(self.columns).hstack(batch.meta.select(TS))

@@ -38,7 +38,7 @@ from falkirk.stream.dataflow.process import KeyContext, Process, Rows, Timer, mo
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.frames import as_given, misfits
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.formats.types import schema_of
 from falkirk.stream.operators.groups.versions import changed, check_earlier_tables
 from falkirk.stream.operators.processes.keystate import DUE, TIMERS, KeyState, KeyTables
@@ -285,8 +285,7 @@ class ProcessExchange(SendsRows):
     """Sends rows."""
 
     def __init__(self, operator: Processing) -> None:
-        columns = list(operator.columns)
-        self.key = Key(columns if len(columns) > 1 else columns[0])
+        self.key = column_key(operator.columns)
         self.columns = list(operator.inputs[0].schema)
         numbers = {table: i for i, table in enumerate(operator.tables(), start=1)}
         self.runner = ProcessRunner(operator, numbers, 0, None)

@@ -28,7 +28,7 @@ from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joine
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.windows import END, START, CountWindow
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import column_key
 from falkirk.stream.operators.groups.group import Group, GroupRunner
 from falkirk.stream.operators.groups.group_batch import RowExchange
 from falkirk.stream.operators.windows.session_fold import groups_of
@@ -167,7 +167,7 @@ class CountExchange(RowExchange):
     def __init__(self, group: CountGroup) -> None:
         super().__init__(group, group.columns, [b.append_only() for b in group.aggregates.values()])
         self.window, self.own = group.window, list(group.own)
-        self.key = Key(self.own if len(self.own) > 1 else self.own[0])
+        self.key = column_key(self.own)
         self.sending = [c for c in self.sending if c not in (START, END)]
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:

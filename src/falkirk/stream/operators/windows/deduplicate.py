@@ -40,7 +40,7 @@ from falkirk.stream.definition.event_time import millis
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import default_id
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.windows.ends import Ends
 from falkirk.stream.operators.windows.session_fold import groups_of
 from falkirk.stream.operators.windows.spans import Numbers
@@ -279,7 +279,7 @@ class DeduplicateExchange(SendsRows):
 
     def __init__(self, operator: Deduplicate) -> None:
         self.operator, self.columns = operator, list(operator.columns)
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
         self.one = DeduplicateRunner(operator, TaskContext(dict.fromkeys((KEPT, ENDS), 0)))
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:

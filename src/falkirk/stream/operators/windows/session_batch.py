@@ -11,7 +11,7 @@ from falkirk.stream.dataflow.batch import TS, Batch
 from falkirk.stream.dataflow.exchange import BucketRun, SendsRows, together
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.formats import Key
+from falkirk.stream.formats import column_key
 from falkirk.stream.operators.windows.session_fold import SessionFold, groups_of
 from falkirk.stream.operators.windows.spans import of_times, united
 
@@ -24,7 +24,7 @@ class SessionExchange(SendsRows):
 
     def __init__(self, group: SessionGroup) -> None:
         self.fold, self.columns, self.time = SessionFold(group), list(group.columns), group.session.column
-        self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
+        self.key = column_key(self.columns)
         arguments = [c for b in group.aggregates.values() for c in b.arguments]
         self.sending = list(dict.fromkeys([*self.columns, self.time, *arguments, TS]))
 
