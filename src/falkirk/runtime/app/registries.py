@@ -29,7 +29,7 @@ def meet_registries(plan: Plan) -> None:
 
 def _formats(plan: Plan) -> Iterator[tuple[Format, str]]:
     """All formats of values, with where they are given; sinks' first, as they ask for more."""
-    parts = [*plan.planned, *plan.batches]
+    parts = plan.planned_parts
     for part in parts:
         yield from ((o.value, o.where) for o in part.operators if isinstance(o, Sink))
     for part in parts:

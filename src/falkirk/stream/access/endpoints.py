@@ -193,7 +193,7 @@ def views_of(plan: Plan) -> list[View]:
         else:
             found[kind, source.id] = view
 
-    for stage in [*plan.planned, *plan.batches]:
+    for stage in plan.planned_parts:
         for source in stage.sources:
             add(source)
         for sink in (o for o in stage.operators if isinstance(o, Sink)):

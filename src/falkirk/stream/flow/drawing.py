@@ -83,7 +83,7 @@ def drawing(flow: Flow, prefix: str) -> Drawing:
     """The drawing of a flow."""
     plan = flow.plan(prefix)
     drawn = Drawing(plan.app)
-    for part in [*plan.planned, *plan.batches]:
+    for part in plan.planned_parts:
         drawn.box(part)
     return drawn
 

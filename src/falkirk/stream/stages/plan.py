@@ -102,6 +102,11 @@ class Plan:
         return [stage for stage in self.stages if isinstance(stage, PhysicalStage)]
 
     @property
+    def planned_parts(self) -> list[PhysicalStage | BatchStage]:
+        """Those, and the batch parts."""
+        return [*self.planned, *self.batches]
+
+    @property
     def parts(self) -> tuple[Stage | BatchStage, ...]:
         """All parts, streaming or batch."""
         return (*self.stages, *self.batches)
