@@ -71,6 +71,20 @@ def test_what_a_flow_needs_is_tried_and_nothing_made(stand: Stand) -> None:
     assert checked(stand).keys() == {"tasks"}
 
 
+def test_records_with_other_keys_than_their_column_are_found_before_a_run_ends_at_one(stand: Stand) -> None:
+    records = f"records of {stand.topic()}"
+    stand.bids(20)
+    partition, offset = stand.put(b"seven", orjson.dumps({"id": 20, "auction": 7, "price": 1}))
+    wrong = checked(stand)
+    assert wrong.keys() == {records}
+    assert "the record's key is b'seven', but column auction encodes to b'7'" in wrong[records]["words"]
+    assert f"partition {partition}, offset {offset}" in wrong[records]["words"]
+    assert "repartition=True" in wrong[records]["hint"]
+    given = [stand.target(flow_file(source='key="auction", repartition=True')), "--brokers", stand.brokers]
+    done = CliRunner().invoke(check_command, [*given, "--state-dir", stand.settings.state_dir, "--json"])
+    assert done.exit_code == 0, done.output
+
+
 @pytest.mark.slow
 def test_a_cluster_that_is_away_is_one_thing_and_the_rest_is_tried_all_the_same(stand: Stand) -> None:
     stand.brokers = "127.0.0.1:1"

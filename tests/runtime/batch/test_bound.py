@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 import falkirk as fk
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.errors import ConfigError
 from falkirk.runtime.app.batch_part import PIECE, BoundBatch, bind
+from falkirk.runtime.messages.deleted import check_history
 
 
 def bound(flow: fk.Flow, partitions: int = 1) -> BoundBatch:
@@ -60,3 +64,31 @@ def test_an_epoch_replaces_what_any_epoch_before_has_left_in_its_sinks() -> None
     assert opened(3, old=9, new=70) == [("old", 8, 9), ("new", 60, 70)], "of an epoch before the last one"
     ended(3, whole=False)
     assert opened(4, old=10, new=75) == [("old", 8, 10), ("new", 60, 75)]
+
+
+def test_what_another_definition_has_read_may_still_lack_its_dead_letters() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    flow.source("bids", value=fk.Json({"n": int})).sink("out", value=fk.Json())
+    batch, epochs = bound(flow), Epochs()
+    assert batch.dead_letters_from(epochs) == {}
+    for epoch, fingerprint, known in ((0, batch.stage.fingerprint, {("bids", 0): 7}), (1, "of another", {})):
+        opened = Opened(Epoch(epoch), Millis(0), (read("bids", 0, 7),), (), fingerprint)
+        epochs.admit(Offset(2 * epoch), opened)
+        epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
+        assert batch.dead_letters_from(epochs) == known
+
+
+def test_only_what_epochs_have_left_can_be_left_out() -> None:
+    epochs = Epochs()
+    with pytest.raises(ConfigError, match="no epoch of 'totals' is complete"):
+        check_history("totals", epochs)
+    for epoch, start in ((0, 0), (1, 5), (2, 0)):
+        opened = Opened(Epoch(epoch), Millis(0), (read("bids", start, 5 * epoch + 5),), (), "f")
+        epochs.admit(Offset(2 * epoch), opened)
+        with pytest.raises(ConfigError, match=f"epoch {epoch} of 'totals' is open"):
+            check_history("totals", epochs)
+        epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
+        if epoch < 2:
+            check_history("totals", epochs)
+    with pytest.raises(ConfigError, match="read the whole history"):
+        check_history("totals", epochs)

@@ -9,14 +9,17 @@ from threading import Event, Thread
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from tests.runtime.batch.stand import PARTITIONS, Stand
 from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError, DivergenceError, SourceError, StateError
+from falkirk.runtime.inspect.check import check
 from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages.epochs import batch_part
 from falkirk.runtime.messages.reports import ReportSender
@@ -270,3 +273,47 @@ def test_a_topic_that_is_gone_stops_the_driver_while_no_epoch_is_due(
     deadline = time.monotonic() + PATIENCE_S
     with closing(stand.driver(until_end=False)) as late, pytest.raises(SourceError, match="is gone"):
         late.drive(lambda: time.monotonic() > deadline)
+
+
+def trim(stand: Stand, offset: int) -> None:
+    """Retention passes over the first records of each partition."""
+    assert stand.topics.trim({TopicPartition(stand.source, p): Offset(offset) for p in range(PARTITIONS)})
+
+
+def test_records_that_are_deleted_before_an_epoch_reads_them_stop_the_part_until_a_person_leaves_them_out(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    stand = Stand(kafka, topic_prefix, tmp_path, history="new")
+    stand.append(4)
+    stand.drive()
+    stand.append(8)
+    trim(stand, 4)  # each partition has 6 records, of which an epoch has read 2
+    with closing(stand.driver()) as driver, pytest.raises(SourceError, match="'totals' read them: 4 offsets") as caught:
+        driver.drive(lambda: False)
+    assert caught.value.where == f"{stand.source}[0] offsets 2 to 3, {stand.source}[1] offsets 2 to 3"
+    assert f"falkirk epoch {stand.app_name} totals --skip-deleted" in caught.value.hint
+    assert len(stand.said) == 3, "no epoch is opened that could never be completed"
+    found = {finding.what: finding for finding in check(stand.app.plan, stand.settings)}
+    assert (found["positions"].ok, "read them: 4 offsets" in found["positions"].words) == (False, True)
+
+    command = ["epoch", stand.app_name, "totals", "--skip-deleted", "--brokers", kafka]
+    said = CliRunner().invoke(falkirk, command)
+    assert (said.exit_code, f"{stand.source}[1] offsets 2 to 3 are left out" in said.output) == (0, True), said.output
+    assert "4 offsets left out, as epoch 1 of totals" in said.output
+    stand.drive()
+    assert stand.values() == [b"%d %d" % (n, i) for n in (4, 4) for i in range(3)] * PARTITIONS, "4 records are left"
+    said = CliRunner().invoke(falkirk, command)
+    assert (said.exit_code, "nothing is deleted" in said.output) == (0, True), said.output
+
+
+def test_an_epoch_that_can_never_be_completed_says_so_before_it_is_computed(stand: Stand) -> None:
+    stand.append(4)
+    with closing(stand.driver(until_end=False)) as driver:
+        epochs = Epochs()
+        driver._catch_up(epochs)
+        driver._open(epochs)
+        trim(stand, 1)
+        with pytest.raises(SourceError, match="records that epoch 0 is to read were deleted: 2 offsets") as caught:
+            driver.drive(lambda: False)
+    assert f"falkirk epoch {stand.app_name} totals --abandon" in caught.value.hint
+    assert not stand.compute.runs

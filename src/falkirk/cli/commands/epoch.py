@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.runtime.messages.deleted import offsets
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
 from falkirk.runtime.messages.requests import RequestListener
 from falkirk.stream.definition.names import control_topic
@@ -29,7 +30,9 @@ LOOK = 0.5
 @cluster_options
 @click.option("--abandon", is_flag=True, help="End the open epoch before it is complete.")
 @click.option("--detach", is_flag=True, help="Do not wait for the epoch.")
-def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> None:
+@click.option("--skip-deleted", is_flag=True, help="Start no epoch, but let the next one begin behind records that were "
+              "deleted before an epoch read them.")  # fmt: skip
+def epoch(app: str, stage: str, abandon: bool, detach: bool, skip_deleted: bool, **options: Any) -> None:
     """Start an epoch of STAGE, a batch part of APP, and follow it until it is complete.
 
     The epoch reads what is in its sources when it is opened. If another epoch is open, the new one starts after it. Ctrl-C
@@ -40,13 +43,21 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
     falkirk epoch shop baselines --brokers broker-1:9092 --abandon
 
     An abandoned epoch publishes nothing more. What it has published stays until the next epoch replaces it.
-    The exit code is 0 if the epoch is complete (with --abandon: abandoned), 1 if it ended in another way. If the part has
-    stopped by itself, it is that of the part's error; the request stands until the part is resumed.
+    --skip-deleted is for a batch part with history="new" that has stopped because retention, or a person, has deleted
+    records that no epoch had read. They are lost; the command says which they are, and puts it on record.
+    The exit code is 0 if the epoch is complete (with --abandon: abandoned; with --skip-deleted: if no records are in the way
+    now), 1 if it ended in another way. If the part has stopped by itself, it is that of the part's error; the request stands
+    until the part is resumed.
     """
+    if skip_deleted and (abandon or detach):
+        raise click.UsageError("--skip-deleted is given alone: it starts no epoch, and ends none")
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
     topics.check_reachable(timeout=5.0)
     with batch_part(app, stage, settings, topics) as part:
+        if skip_deleted:
+            _skip(app, stage, part, topics)
+            return
         before = part.ask("abandon" if abandon else "open")
         if not driven(app, topics):
             click.secho(
@@ -66,6 +77,19 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
         + (f": {why}" if abandon and (why := reason(part.epochs)) else "")
     )
     sys.exit(0 if found.state == done else 1)
+
+
+def _skip(app: str, stage: str, part: BatchPart, topics: Topics) -> None:
+    number, gone = part.skip_deleted(topics)
+    if number is None:
+        click.echo(f"{app}: nothing is deleted that epochs of {stage} have not read")
+        return
+    for one in gone:
+        click.echo(f"{one} are left out")
+    click.echo(
+        f"{app}: {offsets(gone)} left out, as epoch {number} of {stage}; the next epoch continues from there. "
+        f"If the part has stopped: falkirk resume {app} --part {stage}, or falkirk run"
+    )
 
 
 def _following(before: EpochStatus) -> int:

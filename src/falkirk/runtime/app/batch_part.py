@@ -116,7 +116,11 @@ class BoundBatch:
         return [piece for _, piece in sorted(cut)]
 
     def dead_letters_from(self, epochs: Epochs) -> dict[tuple[str, int], int]:
-        """Up to where undecodable records are already in the dead letters: the ends of the newest complete epoch."""
+        """Up to where undecodable records are already in the dead letters: the ends of the newest complete epoch. If that was
+        one of another definition, it may have decoded what this one cannot: then none of them counts as being there."""
+        newest = epochs.complete
+        if newest is None or newest.fingerprint != self.stage.fingerprint:
+            return {}
         return {p.place: int(end) for p, end in epochs.read.items()}
 
     def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:

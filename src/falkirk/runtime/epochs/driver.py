@@ -25,15 +25,16 @@ from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Publ
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog, close_part, publisher
 from falkirk.connectors.kafka.client.config import Cluster, logger
-from falkirk.errors import StateError, UnreachableError
+from falkirk.errors import SourceError, StateError, UnreachableError
 from falkirk.runtime.app.batch_part import BoundBatch
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.layout.compatibility import check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
+from falkirk.runtime.messages.deleted import gone_error, gone_of, in_words, offsets, skipping, unread_and_gone
 from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.stream.backfill import BackfillJob
-from falkirk.stream.batch import Job
+from falkirk.stream.batch import BatchStage, Job
 from falkirk.wording import counted
 
 LOOK = 1.0
@@ -164,11 +165,14 @@ class Driver:
         return epochs.due(self._clock.now(), stage.regime.every, new, stage.fingerprint)
 
     def _open(self, epochs: Epochs) -> None:
-        """Record what the epoch reads, before any of it exists."""
+        """Record what the epoch reads, before any of it exists. Raises SourceError if some of it was deleted."""
         self._watch()
         batch, topics = self._batch, self._topics
+        starts = batch.starts(topics, epochs)
+        if batch.stage.regime.history == "new" and (gone := unread_and_gone(epochs, starts)):
+            raise gone_error(self._app, self.part, gone)
         outputs = batch.output_ends(topics)
-        read = division(epochs, batch.stage.regime.history, batch.starts(topics, epochs), batch.ends(topics))
+        read = division(epochs, batch.stage.regime.history, starts, batch.ends(topics))
         who = f"{host_name()} {os.getpid()}"
         opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who)
         run(propose(self._log, batch.openings, epochs, opened))
@@ -191,6 +195,8 @@ class Driver:
         progress_by_part = self._log.progress_by_part(batch.progress)
         if not _published(parts, progress_by_part):
             self._check(opened)
+            if isinstance(batch.stage, BatchStage):  # what a backfill reads of a topic, its histories say
+                self._check_kept(opened)
             rows = sum(r.end - r.start for r in opened.division)
             self._say(opened, "opened", f"of {counted(rows, 'record')}")
             try:
@@ -214,6 +220,18 @@ class Driver:
                 f"epoch {opened.epoch} was opened with another definition of {self._batch.stage.id!r}, and is not complete",
                 where=f"opened by {opened.driver}",
                 hint=f"run {self.definition} until the epoch is complete, or: {self.abandoning}",
+            )
+
+    def _check_kept(self, opened: Opened) -> None:
+        """Raises SourceError if some of what the epoch reads is deleted: then it can never be completed."""
+        first = self._topics.offsets(self._batch.places.values(), "earliest")
+        if gone := gone_of(opened, {p: first[place] for p, place in self._batch.places.items()}):
+            new = self._batch.stage.regime.history == "new"
+            then = f"; when it is abandoned: {skipping(self._app, self.part)}" if new else ""
+            raise SourceError(
+                f"records that epoch {opened.epoch} is to read were deleted: {offsets(gone)}",
+                where=in_words(gone),
+                hint=f"let the topic's retention outlast an epoch. This one can only be abandoned: {self.abandoning}{then}",
             )
 
     def _progress(self, epochs: Epochs, opened: Opened, what: str, done: int, of: int) -> None:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
+from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import OwnerId, TopicPartition, cluster_of, name_of
 from falkirk.connectors.java import find_java
@@ -24,6 +25,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.clocks import read_clock
 from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.peek import TopicPeek
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, SourceError
 from falkirk.runtime.app import outlets
@@ -33,15 +35,18 @@ from falkirk.runtime.app.warnings import expired, one_task, unbounded
 from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.inputs import topics_now
-from falkirk.runtime.inspect.peek import peek
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.layout.preflight import HOW, Preflight, others, preflight, resolved
 from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.runtime.layout.wanted_topics import made_topics
+from falkirk.runtime.messages.deleted import gone_error
+from falkirk.runtime.messages.epochs import batch_part
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
+from falkirk.stream.access.producing import sources_of
 from falkirk.stream.definition.names import control_topic, steps_topic
-from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.definition.pattern import Pattern, reads
+from falkirk.stream.operators.sources.source import Source, other_key
 from falkirk.stream.stages.plan import Plan
 from falkirk.wording import counted
 
@@ -108,7 +113,8 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
             yield Finding(f"{view.kind} {view.topic}", True, "it is made at the start, for requests over HTTP")
             continue
         if (yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))):
-            yield from tried(f"records of {view.topic}", partial(_records, view, settings, topics))
+            keyed = [s for s in sources_of(plan).values() if s.checked and s.key and reads(s.topics, view.topic)]
+            yield from tried(f"records of {view.topic}", partial(_records, view, keyed, settings, topics))
     needed: list[NeededTopic] = []
     warned: list[Finding] = []
     known: list[LayoutRecord] = []
@@ -125,7 +131,7 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         )
 
     if (yield from tried("tasks", lay_out)) and known:
-        yield from tried("positions", lambda: _positions(known[0], settings, topics))
+        yield from tried("positions", lambda: _positions(plan, known[0], settings, topics))
     yield from warned
     if missing := [topic for topic in needed if not topic.exists]:
         yield from tried("missing topics", lambda: _can_be_made(missing, settings, topics))
@@ -140,13 +146,18 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         yield from tried(what, partial(_rights, asked, settings.cluster().of(name), mine))
 
 
-def _positions(known: LayoutRecord, settings: Settings, topics: Topics) -> str:
+def _positions(plan: Plan, known: LayoutRecord, settings: Settings, topics: Topics) -> str:
     now = topics_now(known, topics)
     steps = steps_topic(settings.prefix, known.app)
     tasks = sum(stage.tasks for stage in known.stages)
     last = map(last_step, last_records(settings, [TopicPartition(steps, i) for i in range(tasks)]))
     for error in (error for step in last if step is not None for error in now.deleted(step.division)):
         raise error
+    for batch in plan.batches:
+        if batch.regime.history == "new" and batch.id in known.batches:
+            with batch_part(plan.app, batch.id, settings, topics) as part:
+                if gone := part.deleted(topics):
+                    raise gone_error(plan.app, batch.id, gone)
     return "all that the app has not read yet is there"
 
 
@@ -182,8 +193,12 @@ def _source(view: View, topics: Topics) -> str:
     return f"{counted(found.partitions, 'partition')}, {', '.join(shown)}"
 
 
-def _records(view: View, settings: Settings, topics: Topics) -> str:
-    rows = [row for found in peek(view, settings, topics, "latest", RECORDS, follow=False) for row in found]
+def _records(view: View, sources: Sequence[Source], settings: Settings, topics: Topics) -> str:
+    with closing(TopicPeek(settings.cluster(), topics, topics.there(view.topic, HOW))) as look:
+        messages = look.last(RECORDS)
+    for source in sources:
+        _keys(source, view.topic, messages)
+    rows = view.rows(messages)  # type: ignore[arg-type]  # the client's types allow for what no record is
     wrong = [row for row in rows if row.unreadable]
     words = f"{len(rows) - len(wrong)} of the last {len(rows)} decode"
     if wrong and len(wrong) == len(rows):
@@ -200,6 +215,18 @@ def _records(view: View, settings: Settings, topics: Topics) -> str:
         if rows
         else "there are none yet"
     )
+
+
+def _keys(source: Source, topic: str, messages: Sequence[Message]) -> None:
+    """A run would end at a record whose key is not that of its column, if it read it first in a step. Raises SourceError."""
+    assert source.key is not None
+    decoded = source.value.decode([m.value() for m in messages])
+    bad = {i for i, _ in decoded.bad}
+    good = [m for i, m in enumerate(messages) if i not in bad]
+    for message, spelt in zip(good, source.key.encode(decoded.frame), strict=True):
+        if (found := message.key()) != spelt:
+            place = message.partition() or 0, message.offset() or 0
+            raise other_key(source, found, spelt, topic, *place)
 
 
 def _can_be_made(missing: list[NeededTopic], settings: Settings, topics: Topics) -> str:

@@ -8,6 +8,7 @@ ends.py                the error with which a run has ended, for those who ask l
 requests.py            pause, checkpoint and drain: requests that stand on the control topic
 request_progress.py    a request, followed until all workers have answered
 epochs.py              requests to the driver of a batch part
+deleted.py             records that are deleted and that no epoch of it has read
 orders.py              orders to tasks on Spark, through the control topic
 stats.py               counts of a worker between two reports
 """

@@ -10,13 +10,15 @@ import msgspec
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRequest, Epochs, catch_up, propose
-from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.ids import Epoch, TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part, Published, progress_place
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
+from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.deleted import Gone, check_history, leave_out, unread_and_gone
 from falkirk.stream.definition.names import drivers, epochs_topic
 
 
@@ -112,6 +114,25 @@ class BatchPart:
             raise ConfigError(f"no epoch of {self._stage!r} is open", hint="falkirk status tells how epochs are")
         run(propose(self._log, self._openings, self.epochs, EpochRequest(what, WallClock().now())))
         return now
+
+    def deleted(self, topics: Topics) -> list[Gone]:
+        """With history="new": what no epoch has read, and is deleted."""
+        run(catch_up(self._log, self._openings, self.epochs))
+        read = self.epochs.read
+        found = topics.describe({p.place.topic for p in read})
+        # A topic that was made again holds other records: the driver says so.
+        same = [p for p in read if (now := found.get(p.place.topic)) is not None and now.id == p.topic_id]
+        first = topics.offsets([p.place for p in same], "earliest")
+        return unread_and_gone(self.epochs, {p: first[p.place] for p in same})
+
+    def skip_deleted(self, topics: Topics) -> tuple[Epoch | None, list[Gone]]:
+        """Let the next epoch begin behind what was deleted and no epoch has read. The epoch that says so, and what that was;
+        None if nothing was. Raises ConfigError if this cannot be."""
+        gone = self.deleted(topics)
+        check_history(self._stage, self.epochs)
+        if not gone:
+            return None, []
+        return leave_out(self._log, self._openings, self.epochs, gone, WallClock().now(), person()), gone
 
     def close(self) -> None:
         """Close the connections."""

@@ -51,8 +51,8 @@ PATIENCE = 120.0
 
 LOST = Words(
     "records that the epoch is to read were deleted",
-    "let the topic's retention outlast an epoch, from its opening to its end; then abandon this one. If no epoch of "
-    'history="new" has read them before, the next one cannot either: give the batch part another id, and its source a start=',
+    'let the topic\'s retention outlast an epoch, from its opening to its end; then abandon this one. With history="new", '
+    "leave out afterwards what is lost: falkirk epoch APP STAGE --skip-deleted",
     SourceError,
 )
 RECREATED = "abandon the epoch, and give the flow another name: it then starts from scratch, with the new topic"

@@ -152,18 +152,8 @@ class SourceReader:
                 continue
             (spelt,) = key.encode(rows[row : row + 1])
             if (found := piece.records.keys[index - first]) != spelt:
-                said = "the record has no key" if found is None else f"the record's key is {found!r}"
-                hint = (
-                    "give repartition=True: then the records' keys do not count; on_error does not apply to them"
-                    if found is None
-                    else 'name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, give '
-                    "repartition=True"
-                )
-                raise SourceError(
-                    f"{said}, but column {', '.join(key.columns)} encodes to {spelt!r}",
-                    where=f"source {self.source.id!r} ({self.source.line}), topic {piece.topic}, "
-                    f"partition {piece.partition}, offset {piece.records.offsets[index - first]}",
-                    hint=hint,
+                raise other_key(
+                    self.source, found, spelt, piece.topic, piece.partition, piece.records.offsets[index - first]
                 )
 
     def _good(self, run: StepRun, slices: list[tuple[int, Slice]], bad: Sequence[tuple[int, str]]) -> list[int] | None:
@@ -186,6 +176,25 @@ class SourceReader:
             return None
         lost = {i for i, _ in bad}
         return [i for i in range(total) if i not in lost]
+
+
+def other_key(
+    source: Source, found: bytes | None, spelt: bytes | None, topic: str, partition: int, offset: int
+) -> SourceError:
+    """A record's key is not that of its column."""
+    assert source.key is not None
+    said = "the record has no key" if found is None else f"the record's key is {found!r}"
+    hint = (
+        "give repartition=True: then the records' keys do not count; on_error does not apply to them"
+        if found is None
+        else 'name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, give '
+        "repartition=True"
+    )
+    return SourceError(
+        f"{said}, but column {', '.join(source.key.columns)} encodes to {spelt!r}",
+        where=f"source {source.id!r} ({source.line}), topic {topic}, partition {partition}, offset {offset}",
+        hint=hint,
+    )
 
 
 def timed(
