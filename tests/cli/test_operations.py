@@ -322,6 +322,24 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     stand.assert_exact()
 
 
+def test_a_pause_is_said_to_outlive_a_reset_and_can_be_ended_before_the_next_run(stand: Stand) -> None:
+    desk = desk_of(stand)
+    stand.topic()
+    stand.run(stand.flow())
+    assert desk.give("pause", stand.name)[0] == 0
+    code, said = desk.give("reset", stand.name, "--yes", stateful=True)
+    assert (code, f"{stand.name} is paused since" in said, f"falkirk resume {stand.name}" in said) == (0, True, True), (
+        said
+    )
+    assert "is paused since" in desk.give("pause", stand.name)[1]
+    code, said = desk.give("resume", stand.name)
+    assert (code, f"{stand.name}: resumed; it has no workers now" in said) == (0, True), said
+    assert current_requests(stand.settings.cluster(), control_topic("falkirk", stand.name)).pause is None
+    desk.refused(2, f"app '{stand.name}' was reset, and has not run since", of=desk.give("drain", stand.name))
+    answer = desk.give("resume", stand.name, "--part", "nothing")
+    desk.refused(2, f"app '{stand.name}' has no part 'nothing'", of=answer)
+
+
 def dying(topics: Topics, deletions: int) -> Topics:
     """Topics that fail after so many deletions, as a command does that is killed."""
     whole, left = topics.delete, [deletions]

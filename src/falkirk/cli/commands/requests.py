@@ -44,7 +44,7 @@ def pause(app: str, timeout: timedelta, **options: Any) -> None:
     The exit code is 0 if all workers are paused (or there are none), 1 if some have not answered in time. The pause stays in
     force.
     """
-    asked, seconds = _app(app, options), timeout.total_seconds()
+    asked, seconds = _app(app, options, begun=False), timeout.total_seconds()
     if (word := asked.paused()) is not None:
         _say(f"{app} is {paused_words(word)[0]}")
     else:
@@ -75,7 +75,7 @@ def resume(app: str, part: str | None, timeout: timedelta, **options: Any) -> No
     The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time. If the part stops
     again meanwhile, its error is printed, and the exit code is that of the error.
     """
-    asked, seconds = _app(app, options, streams=part is None), timeout.total_seconds()
+    asked, seconds = _app(app, options, streams=part is None, begun=False), timeout.total_seconds()
     if part is not None:
         _resume_part(asked, part, seconds)
         return
@@ -216,9 +216,9 @@ def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: s
         )
 
 
-def _app(app: str, options: dict[str, Any], *, streams: bool = True) -> AppRequest:
+def _app(app: str, options: dict[str, Any], *, streams: bool = True, begun: bool = True) -> AppRequest:
     settings = cluster_settings(**options)
-    return AppRequest(app, settings, Topics(settings.cluster()), streams=streams)
+    return AppRequest(app, settings, Topics(settings.cluster()), streams=streams, begun=begun)
 
 
 def _say(words: str) -> None:

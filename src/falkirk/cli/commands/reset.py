@@ -15,6 +15,7 @@ from falkirk.runtime.layout.resetting import own_topics, parse_to, starts_at
 from falkirk.runtime.layout.resetting import reset as reset_app
 from falkirk.runtime.messages.parts import resume_part
 from falkirk.runtime.messages.requests import current_requests
+from falkirk.runtime.observe.console import paused_words
 from falkirk.stream.definition.names import control_topic
 
 
@@ -64,7 +65,10 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
     confirm(app, "reset", yes=yes)
     reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
     cluster, control = settings.cluster(), control_topic(settings.prefix, app)
-    for part in current_requests(cluster, control).stopped().keys() - set(found.known.last.batches):
+    standing = current_requests(cluster, control)
+    for part in standing.stopped().keys() - set(found.known.last.batches):
         resume_part(cluster, control, part)  # it starts from scratch, and not at what it failed at
         click.echo(f"part {part}, which had stopped, is resumed", err=True)
     click.echo(f"{app}: reset; falkirk run starts it from scratch")
+    if standing.pause is not None:
+        click.echo(f"{app} is {paused_words(standing.pause)[0]}: what starts waits until falkirk resume {app}")

@@ -33,11 +33,16 @@ def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:
     """The layout of an app that has run. Raises ConfigError if there is none, StateError if it is half deleted."""
     known = known_app(app, settings, topics)
     check_not_ending(app, known)
-    if known.layout is not None:
-        return known.layout
+    if known.layout is None:
+        raise not_begun(app, known)
+    return known.layout
+
+
+def not_begun(app: str, known: AppRecord) -> ConfigError:
+    """It has no layout that counts."""
     if known.begins is None:
-        raise ConfigError(f"app {app!r} has not run yet", hint="its topics exist; falkirk run runs it")
-    raise ConfigError(f"app {app!r} was reset, and has not run since", hint="falkirk run runs it")
+        return ConfigError(f"app {app!r} has not run yet", hint="its topics exist; falkirk run runs it")
+    return ConfigError(f"app {app!r} was reset, and has not run since", hint="falkirk run runs it")
 
 
 def no_such_app(app: str, settings: Settings, topics: Topics) -> ConfigError:

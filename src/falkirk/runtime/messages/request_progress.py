@@ -17,7 +17,7 @@ from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.app_lookup import known_app
+from falkirk.runtime.layout.app_lookup import known_app, not_begun
 from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.messages.parts import StoppedPart, resume_part
 from falkirk.runtime.messages.protocol import Report, Request
@@ -43,20 +43,28 @@ class CheckpointedTask:
 
 
 class AppRequest:
-    """An app, for commands that know only its name. Raises ConfigError if it does not exist or has not run."""
+    """An app, for commands that know only its name. Raises ConfigError if it does not exist."""
 
-    def __init__(self, app: str, settings: Settings, topics: Topics, *, streams: bool = True) -> None:
-        """`streams`: it must have some, beside batch parts."""
+    def __init__(
+        self, app: str, settings: Settings, topics: Topics, *, streams: bool = True, begun: bool = True
+    ) -> None:
+        """`streams`: it must have some, beside batch parts. `begun`: it must have run, and since its last reset."""
         self.app, self._settings, self._topics = app, settings, topics
-        known = known_app(app, settings, topics)
-        check_not_ending(app, known)
-        if known.layout is None or (streams and not known.layout.stages):
-            raise ConfigError(
-                f"app {app!r} has no streams" if known.layout else f"app {app!r} has not run yet",
-                hint="for its batch parts use falkirk epoch" if known.layout else "falkirk run runs it",
-            )
-        self.layout: LayoutRecord = known.layout
+        self._known = known_app(app, settings, topics)
+        check_not_ending(app, self._known)
+        self._layout = self._known.layout if begun else self._known.last
+        if begun and self._layout is None:
+            raise not_begun(app, self._known)
+        if streams and self._layout is not None and not self._layout.stages:
+            raise ConfigError(f"app {app!r} has no streams", hint="for its batch parts use falkirk epoch")
         self._cluster, self._control = settings.cluster(), control_topic(settings.prefix, app)
+
+    @property
+    def layout(self) -> LayoutRecord:
+        """Its layout; after a reset, the one from before. Raises ConfigError if it has never run."""
+        if self._layout is None:
+            raise not_begun(self.app, self._known)
+        return self._layout
 
     def workers(self) -> frozenset[str]:
         """The members of the app's group."""
