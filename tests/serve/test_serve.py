@@ -144,3 +144,26 @@ def test_requests_are_computed_once_and_answered_alike_though_all_are_killed(sta
     trial.run()
     trial.check()
     assert trial.kills >= 2
+
+
+def test_a_gateway_that_outlives_its_app_serves_the_next_one_of_that_name(stand: Stand) -> None:
+    shop, lamp = f"{stand.prefix}shop", {"item": "lamp", "usd": 40}
+    run = stand.run()
+    stand.serve(0, "--state-dir", "of-the-gateway")
+    stand.until(lambda: stand.ready(0))
+    assert stand.answered(lambda: 0, "numbered", lamp, "k1").body == [{"item": "lamp", "n": 1}]
+    for _ in range(5):  # the control topic grows: that of the next app is shorter
+        assert stand.command("pause", shop).wait() == 0
+        assert stand.command("resume", shop).wait() == 0
+    run.terminate()
+    assert run.wait() == 0
+    stand.until(lambda: stand.command("delete", shop, "--sinks", "--yes").wait() == 0)
+    stand.until(lambda: (told := stand.ask(0, "numbered", lamp, "k1")) and told.status == 503)
+
+    stand.run()
+    stand.until(lambda: stand.ready(0))
+    # It reads the requests from their start, so that it has answered the first one again.
+    assert stand.answered(lambda: 0, "numbered", lamp, "k1").body == [{"item": "lamp", "n": 1}]
+    assert stand.answered(lambda: 0, "numbered", lamp, "k2").body == [{"item": "lamp", "n": 2}]
+    assert stand.command("pause", shop).wait() == 0
+    stand.until(lambda: not stand.ready(0))

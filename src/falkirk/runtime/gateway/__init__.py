@@ -16,6 +16,7 @@ The rule for what a gateway says of a key (docs/internals/http.md has all of the
 No reply and no event depends on anything that another gateway cannot read: a client may ask any of them, and again another.
 
 gateway.py          a gateway's process: its parts, and when it is ready
+topics.py           waits for the app's topics, and watches them
 desk.py             what becomes of a request, and who waits for what
 answers.py          records of answers, and what they say together
 table.py            the answers, on disk

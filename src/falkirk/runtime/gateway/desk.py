@@ -147,6 +147,11 @@ class Desk:
             for_all = bool(reply.again)
             self._tell(key, flying, lambda who: reply if for_all or who.digest == flying.digest else NOT_TAKEN)
 
+    def give_up(self, reply: Reply) -> None:
+        """Nothing is waited for any more: all are told this."""
+        for key, flying in list(self.flying.items()):
+            self._tell(key, flying, lambda _: reply)
+
     def stuck(self, now: float) -> bool:
         """Whether the app takes nothing, although no report says why."""
         oldest = next(iter(self._untaken.values()), now)

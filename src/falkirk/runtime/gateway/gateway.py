@@ -1,7 +1,8 @@
 """A gateway: the HTTP sources and the sinks of an app, and the server in front of them.
 
 listens ──topics are there──▶ reads the answers ──to their end──▶ takes requests ──SIGTERM──▶ lets those under way end
-   └──────────── 503 ────────────────┘
+   │ └──────────── 503 ────────────────┘                                │
+   └────────────────────────── the app is deleted ◀─────────────────────┘
 
 Subscribers of a sink need none of this: they get what is committed in its topic, whether the app runs or not.
 """
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,8 +25,7 @@ from falkirk.connectors.http.messages import Asked, Events, Reply, Subscribe, re
 from falkirk.connectors.http.server import Server, bound_socket, serve
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.config import logger
-from falkirk.errors import ConfigError, FalkirkError, IdentityError, UnreachableError
+from falkirk.errors import ConfigError, FalkirkError, IdentityError
 from falkirk.runtime.gateway.appender import Appender
 from falkirk.runtime.gateway.desk import Desk, ToAppend
 from falkirk.runtime.gateway.health import Health
@@ -34,6 +35,7 @@ from falkirk.runtime.gateway.recording import as_they_are, reduced_by
 from falkirk.runtime.gateway.subscriptions import Subscriptions
 from falkirk.runtime.gateway.table import Heard, Table
 from falkirk.runtime.gateway.tail import Tail
+from falkirk.runtime.gateway.topics import AppTopics, aside
 from falkirk.runtime.host.identity import hold, host_name
 from falkirk.runtime.host.listening import is_loopback, parse_address
 from falkirk.runtime.host.settings import Settings
@@ -45,9 +47,6 @@ from falkirk.stream.operators.sources.reduction import Reduction
 from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
-
-LOOK = 0.5
-"""Seconds between two looks whether the app's topics are there."""
 
 MOST_HERE = 64
 """Gateways that may share a state directory."""
@@ -258,39 +257,33 @@ class Gateway:
         return self._metrics.reply()
 
     async def open(self) -> None:
-        """Wait until the topics of requests and answers exist; then begin. Raises FalkirkError."""
+        """Wait until the topics of requests and answers exist; then begin. If the app is deleted, begin again with the next
+        one of its name. Raises FalkirkError."""
         if not self._served:
             return
         control = control_topic(self._settings.prefix, self._plan.app)
-        topics = await asyncio.to_thread(Topics, self._settings.cluster())
-        wanted = {control}
-        for served in self._served.values():
-            wanted |= {served.plan.topic, served.plan.answers}
-        found = await asyncio.to_thread(self._wait, topics, wanted)
-        if found is None:
-            return
-        self.health.listen(self._settings.cluster(), control)
-        for name, served in self._served.items():
-            self._sources[name] = SourceGateway(
-                self, served, found[served.plan.answers], self._folder, self._settings, self._options
-            )
+        names = {name for served in self._served.values() for name in (served.plan.topic, served.plan.answers)}
+        topics = AppTopics(await asyncio.to_thread(Topics, self._settings.cluster()), {control, *names}, self._ended)
+        while (found := await aside(topics.wait)) is not None:
+            self.health.listen(self._settings.cluster(), control)
+            for name, served in self._served.items():
+                self._sources[name] = SourceGateway(
+                    self, served, found[served.plan.answers], self._folder, self._settings, self._options
+                )
+            await aside(partial(topics.watch, found))
+            if not self._ended.is_set():
+                await self._let_go()
 
-    def _wait(self, topics: Topics, wanted: set[str]) -> dict[str, TopicInfo] | None:
-        said = False
-        while not self._ended.is_set():
-            try:
-                found = topics.describe(wanted)
-                if not (missing := wanted - found.keys()):
-                    return found
-                if not said:
-                    logger.warning(
-                        "the gateway waits for topics that the app makes when it runs: %s", ", ".join(missing)
-                    )
-                    said = True
-            except UnreachableError as error:
-                logger.warning("the gateway waits: %s", error.what)
-            self._ended.wait(LOOK)
-        return None
+    async def _let_go(self) -> None:
+        """The app was deleted: nothing that is known of it counts any more."""
+        self.health.close()
+        self.health = Health()
+        gone, self._sources = self._sources, {}
+        for source in gone.values():
+            source.desk.give_up(LATE)
+        await asyncio.sleep(0)  # what came in this turn is appended
+        for source in gone.values():
+            await asyncio.to_thread(source.close)
 
     def fail(self, error: Exception) -> None:
         """It cannot go on."""
