@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -16,13 +16,16 @@ from tests.waiting import PATIENCE_S
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.cli.commands.epoch import Driving
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError, DivergenceError, SourceError, StateError
 from falkirk.runtime.inspect.check import check
 from falkirk.runtime.inspect.status import read_status
+from falkirk.runtime.messages.ends import recorded_end
 from falkirk.runtime.messages.epochs import batch_part
 from falkirk.runtime.messages.reports import ReportSender
+from falkirk.runtime.messages.requests import CurrentRequests, current_requests
 
 pytestmark = pytest.mark.kafka
 
@@ -317,3 +320,21 @@ def test_an_epoch_that_can_never_be_completed_says_so_before_it_is_computed(stan
             driver.drive(lambda: False)
     assert f"falkirk epoch {stand.app_name} totals --abandon" in caught.value.hint
     assert not stand.compute.runs
+
+
+def test_who_follows_an_epoch_is_told_that_nobody_drives_it_any_more_and_why(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def heard() -> CurrentRequests:
+        return current_requests(stand.settings.cluster(), stand.app.control)
+
+    driving = Driving(stand.app_name, stand.topics, None)
+    driving.check(heard())
+    assert f"no driver of {stand.app_name} is running" in capsys.readouterr().err
+    with suppress(SourceError), recorded_end(stand.settings.cluster(), stand.app.control):
+        raise SourceError("bids is gone")
+    driving._look_at = 0.0
+    with pytest.raises(SourceError, match="has ended, and the epoch waits: bids is gone"):
+        driving.check(heard())
+    assert not capsys.readouterr().err, "it is said once"
+    Driving(stand.app_name, stand.topics, heard().ended).check(heard())  # that was before

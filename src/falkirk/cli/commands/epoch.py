@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import click
@@ -13,15 +13,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
+from falkirk.cli.stopping import interruptible
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.errors import UnreachableError
 from falkirk.runtime.messages.deleted import offsets
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
-from falkirk.runtime.messages.requests import RequestListener
+from falkirk.runtime.messages.parts import StoppedPart
+from falkirk.runtime.messages.requests import CurrentRequests, RequestListener, current_requests
 from falkirk.stream.definition.names import control_topic
 from falkirk.wording import counted
 
 LOOK = 0.5
 """Seconds between two looks."""
+DRIVEN = 5.0
+"""Seconds between two looks whether there is a driver."""
 
 
 @click.command()
@@ -46,8 +51,8 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, skip_deleted: bool,
     --skip-deleted is for a batch part with history="new" that has stopped because retention, or a person, has deleted
     records that no epoch had read. They are lost; the command says which they are, and puts it on record.
     The exit code is 0 if the epoch is complete (with --abandon: abandoned; with --skip-deleted: if no records are in the way
-    now), 1 if it ended in another way. If the part has stopped by itself, it is that of the part's error; the request stands
-    until the part is resumed.
+    now), 1 if it ended in another way. If the part has stopped by itself, or a run of APP ends with an error meanwhile, it
+    is that of the error; the request stands.
     """
     if skip_deleted and (abandon or detach):
         raise click.UsageError("--skip-deleted is given alone: it starts no epoch, and ends none")
@@ -58,18 +63,22 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, skip_deleted: bool,
         if skip_deleted:
             _skip(app, stage, part, topics)
             return
+        control = control_topic(settings.prefix, app)
+        driving = Driving(app, topics, current_requests(settings.cluster(), control).ended)
         before = part.ask("abandon" if abandon else "open")
-        if not driven(app, topics):
-            click.secho(
-                f"no driver of {app} is running: the epoch waits until the app runs again (falkirk run)",
-                fg="yellow",
-                err=True,
-            )
+        driving.check(None)
         if detach:
             return
         wanted = before.epoch if abandon and before.epoch is not None else _following(before)
-        with closing(RequestListener(settings.cluster(), control_topic(settings.prefix, app))) as requests:
-            found = _follow(part, wanted, before, lambda: _check_runs(app, stage, requests))
+        with closing(RequestListener(settings.cluster(), control)) as requests:
+
+            def check() -> None:
+                heard = requests.heard()
+                _check_runs(app, stage, heard)
+                driving.check(heard)
+
+            with interruptible(f"it is not followed any longer, and goes on: falkirk status {app} shows it"):
+                found = _follow(part, wanted, before, check)
     done = "abandoned" if abandon else "complete"
     what = f"{app}: epoch {found.epoch} of {stage} is {found.state}"
     click.echo(
@@ -97,14 +106,37 @@ def _following(before: EpochStatus) -> int:
     return 0 if before.epoch is None else before.epoch + 1
 
 
-def _check_runs(app: str, stage: str, requests: RequestListener) -> None:
+def _check_runs(app: str, stage: str, heard: CurrentRequests | None) -> None:
     """Raises the error of a part that has stopped by itself: nobody drives it."""
-    heard = requests.heard()
     if heard is None or (stopped := heard.stopped().get(stage)) is None:
         return
     error = stopped.error_of(stage, "its epoch waits")
     error.hint = "; ".join(filter(None, (error.hint, f"and then: falkirk resume {app} --part {stage}")))
     raise error
+
+
+class Driving:
+    """Whether anybody drives the app's epochs."""
+
+    def __init__(self, app: str, topics: Topics, ended: StoppedPart | None) -> None:
+        """`ended`: the error that a run had ended with before."""
+        self._app, self._topics, self._ended = app, topics, ended
+        self._driven, self._look_at = True, 0.0
+
+    def check(self, heard: CurrentRequests | None) -> None:
+        """Say once that nobody does. Raises the error that a run has ended with since: the next one would meet it, too."""
+        if time.monotonic() < self._look_at:
+            return
+        with suppress(UnreachableError):  # its brokers may come back
+            before, self._driven = self._driven, driven(self._app, self._topics)
+            if before and not self._driven:
+                words = f"no driver of {self._app} is running: the epoch waits until the app runs again (falkirk run)"
+                click.secho(words, fg="yellow", err=True)
+            self._look_at = time.monotonic() + DRIVEN
+        if not self._driven and heard is not None and heard.ended not in (None, self._ended):
+            error = heard.ended.error
+            error.what = f"a run of app {self._app!r} has ended, and the epoch waits: {error.what}"
+            raise error
 
 
 def _follow(part: BatchPart, epoch: int, before: EpochStatus, check: Callable[[], None]) -> EpochStatus:
