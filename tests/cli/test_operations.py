@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
-from falkirk.errors import FalkirkError, SourceError, StateError
+from falkirk.errors import ConfigError, FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.deleting import app_resources, delete, ending
 from falkirk.runtime.layout.layout import Start
 from falkirk.runtime.layout.resetting import reset
@@ -319,6 +320,30 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     assert desk.give("reset", stand.name, "--yes", stateful=True)[0] == 0
     stand.delete("stats")
     stand.run(stand.flow(regime))
+    stand.assert_exact()
+
+
+def test_of_two_who_reset_or_delete_an_app_at_once_the_later_spares_what_has_begun_since(stand: Stand) -> None:
+    stand.topic()
+    stand.run(stand.flow())
+    settings, topics = stand.settings, Topics(stand.settings.cluster())
+    elsewhere = replace(settings, state_dir=str(stand.folder / "elsewhere"))
+    first, second = (app_resources(stand.name, one, topics) for one in (elsewhere, settings))
+    begun = threading.Event()
+
+    def told(_: str) -> None:
+        """When the second person's command has deleted a topic, the first one's comes to its end, and the app is run."""
+        if not begun.is_set():
+            begun.set()
+            reset(first, elsewhere, topics, {}, lambda _: None)
+            stand.app(stand.flow())
+
+    with pytest.raises(ConfigError, match=f"app '{stand.name}' was reset meanwhile, by "):
+        reset(second, settings, topics, {}, told)
+    assert begun.is_set()
+    assert steps_topic("falkirk", stand.name) in topics_of(stand), "it is the topic of the app that was prepared since"
+    stand.delete("stats")
+    stand.run(stand.flow())
     stand.assert_exact()
 
 

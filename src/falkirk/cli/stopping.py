@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 CODES = {"run": 0, "dev": 0, "worker": 0, "rebuild": 0, "driver": 0, "serve": 0, "backfill": 1}
@@ -79,6 +80,16 @@ def stop_on_signals(leaving: Callable[[], None] = lambda: None, stop: threading.
     if (_requested.is_set() or stop.is_set()) and not called:
         leave()
     return stop
+
+
+@contextmanager
+def interruptible(words: str) -> Iterator[None]:
+    """Around what Ctrl-C may interrupt, and what leaves something behind then: these words say what."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{words}\n")
+        raise
 
 
 def _answer(on_signal: Callable[[int, FrameType | None], None]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from falkirk.blame import did_you_mean
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.cli.setting import DURATION
+from falkirk.cli.stopping import interruptible
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.inspect.drained import not_drained
@@ -133,7 +134,8 @@ def checkpoint(app: str, timeout: timedelta, **options: Any) -> None:
     if not any(stage.stateful for stage in asked.layout.stages):
         click.echo(f"{app}: keeps no state, so it has no versions")
         return
-    made = request_progress.checkpoint(asked, timeout.total_seconds(), _say)
+    with interruptible("the request is withdrawn; versions that have begun are finished"):
+        made = request_progress.checkpoint(asked, timeout.total_seconds(), _say)
     shown = table("task", "step:9", "version:9", "worker")
     for one in made:
         shown.add_row(one.task, f"{one.step:,}", f"{one.version:,}", one.worker.removeprefix(f"{app}."))
@@ -181,12 +183,9 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
         paused = "" if status.paused is None else f"; {app} is {paused_words(status.paused)[0]}, so it does not go on"
         return f"{request_progress.waiting_for(left, before, 'workers')}; lag {status.lag:,}{paused}"
 
-    if still := follow(look, seconds, _say):
-        raise FalkirkError(
-            f"app {app!r} is not drained after {seconds:.0f} s",
-            where=still,
-            hint=f"its workers continue, and stop when they are done; falkirk status {app} shows how far they are",
-        )
+    hint = f"its workers continue, and stop when they are done; falkirk status {app} shows how far they are"
+    if still := _follow(look, seconds, hint):
+        raise FalkirkError(f"app {app!r} is not drained after {seconds:.0f} s", where=still, hint=hint)
     joined = asked.workers()
     _check_parts(asked, [stage.id for stage in asked.layout.stages], "has not processed everything")
     if undone := not_drained(read_status(app, settings, topics), ends, settings.cluster(), topics, alone=not joined):
@@ -210,10 +209,16 @@ def _check_parts(asked: AppRequest, parts: Sequence[str], so: str) -> None:
 
 def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: str, hint: str) -> None:
     """Until all have answered. Raises FalkirkError if some have not in time."""
-    if left := follow(look, seconds, _say):
+    if left := _follow(look, seconds, hint):
         raise FalkirkError(
             f"not all workers of app {app!r} are known to {what} after {seconds:.0f} s", where=left, hint=hint
         )
+
+
+def _follow(look: Callable[[], str], seconds: float, hint: str) -> str:
+    """What is still waited for in the end. `hint`: what becomes of the request, whether or not somebody waits for it."""
+    with interruptible(f"nobody waits for it now: {hint}"):
+        return follow(look, seconds, _say)
 
 
 def _app(app: str, options: dict[str, Any], *, streams: bool = True, begun: bool = True) -> AppRequest:

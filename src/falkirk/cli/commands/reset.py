@@ -8,6 +8,7 @@ import click
 
 from falkirk.cli.commands.delete import confirm, say_state
 from falkirk.cli.options import state_options, state_settings
+from falkirk.cli.stopping import interruptible
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout.deleting import app_resources, check_stopped
@@ -63,7 +64,10 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
     if found.published:
         click.echo(f"and this keeps what it holds: {', '.join(sorted(found.published))}")
     confirm(app, "reset", yes=yes)
-    reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
+    with interruptible(
+        f"if anything is deleted, {app} cannot run before falkirk reset {app} has finished: give it again"
+    ):
+        reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
     cluster, control = settings.cluster(), control_topic(settings.prefix, app)
     standing = current_requests(cluster, control)
     for part in standing.stopped().keys() - set(found.known.last.batches):

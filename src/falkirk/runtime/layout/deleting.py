@@ -58,6 +58,8 @@ class AppResources:
     """On this host."""
     read_back: tuple[str, ...] = ()
     """Sinks that the flow also reads: they count as sources, and stay."""
+    control: TopicInfo | None = None
+    """None: there is none."""
 
 
 def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
@@ -65,7 +67,8 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
     topics.check_reachable(timeout=5.0)
     control = control_topic(settings.prefix, app)
     folder = Path(settings.state_dir) / app
-    if control not in topics.describe([control]):
+    there = topics.describe([control])
+    if control not in there:
         if not (folder.is_dir() and any(folder.iterdir())):
             raise no_such_app(app, settings, topics)
         return AppResources(app, AppRecord(), {}, {}, (), None, folder)
@@ -90,6 +93,7 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
         versions=versions,
         folder=folder if folder.is_dir() else None,
         read_back=read_back(known.last),
+        control=there[control],
     )
 
 
@@ -183,13 +187,11 @@ def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None
 
 def delete(found: AppResources, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
     """Remove an app, and with `published` what it has published. What is already removed is skipped."""
-    control = control_topic(settings.prefix, found.app)
-    if found.groups:
+    if found.control is not None:
         with ending("delete", found, settings, topics):
             remove(found, topics, tell, [*found.topics, *(found.published if published else ())])
             remove_folder(found, tell)
-            topics.delete([control])
-            tell(f"topic {control}")
+            _remove_topic(found.control, topics, tell)
     else:
         with alone(found):
             remove_folder(found, tell)
@@ -197,12 +199,20 @@ def delete(found: AppResources, settings: Settings, topics: Topics, tell: Tell, 
 
 def remove(found: AppResources, topics: Topics, tell: Tell, names: list[str]) -> None:
     """Topics, then versions."""
+    known = {**found.topics, **found.published}
     for name in names:
-        topics.delete([name])
-        tell(f"topic {name}")
+        _remove_topic(known[name], topics, tell)
     if found.versions is not None and (objects := found.versions.count()[0]):
         found.versions.delete()
         tell(f"{counted(objects, 'object')} under {found.versions.where}")
+
+
+def _remove_topic(known: TopicInfo, topics: Topics, tell: Tell) -> None:
+    """Delete a topic; but not another one of its name, which a run has made since another person's command deleted it."""
+    now = topics.describe([known.name]).get(known.name)
+    if now is None or now.id == known.id:  # a broker that has just started may not show it
+        topics.delete([known.name])
+        tell(f"topic {known.name}")
 
 
 def remove_folder(found: AppResources, tell: Tell) -> None:

@@ -26,7 +26,7 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.deleting import AppResources, Tell, ending, remove, remove_folder
-from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, LayoutRecord, Start
+from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, LayoutRecord, Start, read_app_record
 from falkirk.stream.definition.names import BACKFILL, control_topic, epochs_topic
 
 To = str | int | Mapping[str, Mapping[int, int]]
@@ -121,5 +121,10 @@ def reset(found: AppResources, settings: Settings, topics: Topics, starts: Mappi
         remove(found, topics, tell, own_topics(found, settings))
         remove_folder(found, tell)
         with closing(ControlTopic(settings.cluster(), control)) as log:
+            if (now := read_app_record(log).begins) != found.known.begins:
+                raise ConfigError(
+                    f"app {found.app!r} was reset meanwhile{'' if now is None else f', by {now.by}'}",
+                    hint="what that reset has chosen counts; falkirk run starts the app from there",
+                )
             log.append(LAYOUT, BEGINS, msgspec.json.encode(begins))
             log.append(LAYOUT, ENDING, None)
