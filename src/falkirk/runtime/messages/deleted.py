@@ -113,8 +113,10 @@ def leave_out(
     newest = epochs.kept[-1]
     ends = {**epochs.read, **{one.partition: one.end for one in gone}}
     division = tuple(Range(partition, at, at) for partition, at in sorted(ends.items()))
-    # It writes nothing, so what is visible in its outputs stays what the newest epoch has left there.
-    opened = Opened(epochs.next, now, division, newest.opened.outputs, newest.opened.fingerprint, who)
+    # It writes nothing, so what is visible in its outputs stays what the newest epoch has left there. Nor does it begin
+    # another interval of `every=`: the next epoch is due when it would have been.
+    was = newest.opened
+    opened = Opened(epochs.next, was.clock, division, was.outputs, was.fingerprint, who)
     completed = Completed(opened.epoch, now, newest.completed.outputs, 0)
     run(propose(log, openings, epochs, opened))
     if epochs.opened == opened and epochs.open:
