@@ -9,15 +9,25 @@ from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, check_not_ending, read_app_record
-from falkirk.stream.definition.names import control_topic
+from falkirk.stream.definition.names import control_topic, is_name
 
 
 def known_app(app: str, settings: Settings, topics: Topics) -> AppRecord:
     """What is recorded of an app. Raises ConfigError if the cluster has no such app, ClusterError if no broker answers."""
+    check_app_name(app)
     topics.check_reachable(timeout=5.0)
     if (known := recorded(app, settings, topics)) is not None:
         return known
     raise no_such_app(app, settings, topics)
+
+
+def check_app_name(app: str) -> None:
+    """Raises ConfigError unless it can be the name of an app: a folder is named after it, which a deletion removes."""
+    if not is_name(app):
+        raise ConfigError(
+            f"{app!r} is not a valid name of an app",
+            hint="is a variable empty on the command line? The name is what the flow is called: fk.Flow(NAME)",
+        )
 
 
 def recorded(app: str, settings: Settings, topics: Topics) -> AppRecord | None:

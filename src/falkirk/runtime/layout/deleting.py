@@ -28,7 +28,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce, hold_app, person
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.app_lookup import known_app, no_such_app
+from falkirk.runtime.layout.app_lookup import check_app_name, known_app, no_such_app
 from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecord, read_app_record
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
@@ -64,12 +64,13 @@ class AppResources:
 
 def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
     """What exists of an app. Raises ConfigError if there is nothing."""
+    check_app_name(app)
     topics.check_reachable(timeout=5.0)
     control = control_topic(settings.prefix, app)
-    folder = Path(settings.state_dir) / app
+    folder = _folder(Path(settings.state_dir) / app)
     there = topics.describe([control])
     if control not in there:
-        if not (folder.is_dir() and any(folder.iterdir())):
+        if folder is None:
             raise no_such_app(app, settings, topics)
         return AppResources(app, AppRecord(), {}, {}, (), None, folder)
     known = known_app(app, settings, topics)
@@ -91,10 +92,16 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
         published={name: info for name, info in found.items() if name not in own},
         groups=(app, drivers(app)),
         versions=versions,
-        folder=folder if folder.is_dir() else None,
+        folder=folder,
         read_back=read_back(known.last),
         control=there[control],
     )
+
+
+def _folder(folder: Path) -> Path | None:
+    """A folder of a state directory, if it is an app's: others have the versions of all apps, or an embedded Kafka."""
+    inside = ("lock", "worker-*", "gateway-*")
+    return folder if any(next(folder.glob(name), None) is not None for name in inside) else None
 
 
 def _created(app: str, settings: Settings, topics: Topics) -> set[str]:

@@ -103,11 +103,20 @@ def check_id(given: Any, kind: str, line: str) -> None:
         )
 
 
+def is_name(name: str) -> bool:
+    """Whether topics and a folder can be named after an app of this name.
+
+    >>> is_name("auction-stats"), is_name(""), is_name(".."), is_name("a/b")
+    (True, False, False, False)
+    """
+    return bool(_NAME.fullmatch(name) and name.strip("."))
+
+
 def check_name(name: str, what: str, line: str) -> None:
     """Raises DefinitionError unless the name can be part of a topic's name."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise DefinitionError(
             f"{name!r} is not a valid name for a {what}",
             where=line,
-            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
+            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores, not only dots",
         )
