@@ -159,12 +159,15 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
 
 @pytest.mark.parametrize(
     "command",
-    [("pause",), ("resume",), ("checkpoint",), ("drain",), ("reset", "--yes"), ("delete", "--yes"), ("status",)],
+    [
+        *[("pause",), ("resume",), ("checkpoint",), ("drain",), ("reset", "--yes"), ("delete", "--yes"), ("status",)],
+        *[("epoch", "totals"), ("dlq", "list")],
+    ],
 )
 def test_a_command_for_an_app_that_is_not_there(kafka: str, tmp_path: Path, command: tuple[str, ...]) -> None:
-    name, *more = command
+    name, *more = ("dlq list", *command[2:]) if command[0] == "dlq" else command
     stateful = name in ("reset", "delete")
-    answer = Desk(kafka, tmp_path).give(name, "nobody", *more, stateful=stateful)
+    answer = Desk(kafka, tmp_path).give(*name.split(), "nobody", *more, stateful=stateful)
     Desk(kafka, tmp_path).refused(2, "there is no app 'nobody' on this cluster", of=answer)
 
 
@@ -323,6 +326,7 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_of_two_who_reset_or_delete_an_app_at_once_the_later_spares_what_has_begun_since(stand: Stand) -> None:
     stand.topic()
     stand.run(stand.flow())

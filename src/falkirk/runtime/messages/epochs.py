@@ -18,8 +18,9 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.app_lookup import no_such_app
 from falkirk.runtime.messages.deleted import Gone, check_history, leave_out, unread_and_gone
-from falkirk.stream.definition.names import drivers, epochs_topic
+from falkirk.stream.definition.names import control_topic, drivers, epochs_topic
 
 
 class EpochStatus(msgspec.Struct, frozen=True):
@@ -145,12 +146,14 @@ def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iter
     name = epochs_topic(settings.prefix, app, stage)
     found = topics.describe([name]).get(name)
     if found is None:
+        if not topics.describe([control_topic(settings.prefix, app)]):
+            raise no_such_app(app, settings, topics)
         prefix = epochs_topic(settings.prefix, app, "")
         known = [t.removeprefix(prefix) for t in topics.names() if t.startswith(prefix)]
         raise ConfigError(
             f"app {app!r} has no batch part {stage!r} on this cluster",
             where=f"{settings.brokers}, topic {name}",
-            hint=f"it has: {', '.join(known)}" if known else f"has it run? falkirk status {app} tells",
+            hint=f"it has: {', '.join(known)}" if known else f"it has none, or has not run: falkirk status {app} tells",
         )
     with closing(BatchPart(stage, name, found.partitions, settings)) as part:
         yield part
