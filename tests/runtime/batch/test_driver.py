@@ -338,3 +338,15 @@ def test_who_follows_an_epoch_is_told_that_nobody_drives_it_any_more_and_why(
         driving.check(heard())
     assert not capsys.readouterr().err, "it is said once"
     Driving(stand.app_name, stand.topics, heard().ended).check(heard())  # that was before
+
+
+def test_an_open_epoch_whose_topic_is_gone_is_not_waited_for(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("falkirk.runtime.epochs.driver.MISSING", 0.5)
+    stand.append(4)
+    with closing(stand.driver(until_end=False)) as driver:
+        epochs = Epochs()
+        driver._catch_up(epochs)
+        driver._open(epochs)
+        stand.topics.delete([stand.source])
+        assert epochs.opened is not None
+        driver._check_kept(epochs.opened)  # who reads it says that it is gone

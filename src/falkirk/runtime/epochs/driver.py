@@ -224,8 +224,15 @@ class Driver:
 
     def _check_kept(self, opened: Opened) -> None:
         """Raises SourceError if some of what the epoch reads is deleted: then it can never be completed."""
-        first = self._topics.offsets(self._batch.places.values(), "earliest")
-        if gone := gone_of(opened, {p: first[place] for p, place in self._batch.places.items()}):
+        found = self._topics.sought({place.topic for place in self._batch.places.values()}, MISSING)
+        # Of a topic that is gone, or is another one, offsets say nothing: whoever reads it says so.
+        same = {
+            p: place
+            for p, place in self._batch.places.items()
+            if (now := found.get(place.topic)) is not None and now.id == p.topic_id
+        }
+        first = self._topics.offsets(same.values(), "earliest")
+        if gone := gone_of(opened, {p: first[place] for p, place in same.items()}):
             new = self._batch.stage.regime.history == "new"
             then = f"; when it is abandoned: {skipping(self._app, self.part)}" if new else ""
             raise SourceError(
