@@ -35,19 +35,21 @@ def test_a_producer_that_is_broken_for_good_is_replaced() -> None:
         def told(key: str, reply: Reply) -> None:
             failed.append((key, reply.status))
 
+        def records(some: list[ToAppend]) -> list[bytes]:
+            if some[0].key == "a":  # just before it is sent: the thread that polls replaces a broken producer at once
+                break_for_good(broken)
+            return [one.value for one in some]
+
         appender = Appender(
-            Cluster("127.0.0.1:1"), "orders", lambda some: [one.value for one in some],
+            Cluster("127.0.0.1:1"), "orders", records,
             largest=1000, patience=30.0, failed=told, empty=lambda _: None,
         )  # fmt: skip
+        broken = appender._producer
         try:
-            broken = appender._producer
-            break_for_good(broken)
             appender.append(ToAppend("a", b"{}"))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert failed == [("a", 504)]
-            while appender._producer is broken:
+            while not failed or appender._producer is broken:
                 await asyncio.sleep(0.01)
+            assert failed == [("a", 504)]
             appender.append(ToAppend("b", b"{}"))
             await asyncio.sleep(0.1)
             assert failed == [("a", 504)]  # the other one waits for the cluster
