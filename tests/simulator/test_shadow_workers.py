@@ -83,7 +83,7 @@ def shadow_after(turns: int, tasks: int = 1) -> Iterator[tuple[ShadowWorkers, Wo
 
 @each_kind
 def test_a_fault_while_it_rebuilds(kinds: Kinds) -> None:
-    """At some points; the long test has them all."""
+    """At some points."""
     make = partial(ShadowWorkers, inputs=6)
     plans = list(islice(every_point(make, kinds, Plan(), each=1), 0, None, 7))
     assert len(plans) > 6
@@ -92,10 +92,9 @@ def test_a_fault_while_it_rebuilds(kinds: Kinds) -> None:
 
 @pytest.mark.slow
 @each_kind
-@pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
-def test_a_fault_at_every_point(kinds: Kinds, late: bool, some: Some) -> None:
+def test_a_fault_at_every_point_with_a_late_broker(kinds: Kinds, some: Some) -> None:
     make = partial(ShadowWorkers, inputs=8, upto=6)
-    plans = some(every_point(make, kinds, Plan(lazy_broker=late), each=2))
+    plans = some(every_point(make, kinds, Plan(lazy_broker=True), each=2))
     assert len(plans) > 15
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
