@@ -336,7 +336,7 @@ def test_who_follows_an_epoch_is_told_that_nobody_drives_it_any_more_and_why(
     driving._look_at = 0.0
     with pytest.raises(SourceError, match="has ended, and the epoch waits: bids is gone"):
         driving.check(heard())
-    assert not capsys.readouterr().err, "it is said once"
+    assert not capsys.readouterr().err, "one warning is enough"
     Driving(stand.app_name, stand.topics, heard().ended).check(heard())  # that was before
 
 

@@ -24,6 +24,7 @@ from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
 from falkirk.testing.cluster import SETTINGS, Cluster
 from falkirk.testing.edges import MemoryInputs, MemoryRereader, memory_tables
+from falkirk.testing.process import Process
 from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
@@ -199,6 +200,21 @@ def move_to(broker: SimBroker, cluster: Cluster) -> None:
         broker.create(topic, partitions)
     broker.create(steps_topic(SETTINGS.prefix, cluster.plan.app), len(cluster.tasks))
     broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.log_partitions}
+
+
+def run_to_end(cluster: Cluster, rows: int) -> None:
+    """One worker reads all that there is, so many records of each partition a step, and leaves."""
+    process = Process(cluster)
+    while process.close(rows):
+        process.commit()
+    end(process)
+
+
+def end(process: Process) -> None:
+    """The worker leaves."""
+    process.leave()
+    process.end()
+    process.cluster.broker.settle()
 
 
 def task_of_key(key: str, tasks: int) -> int:

@@ -33,11 +33,10 @@ from falkirk.stream.formats.types import Int64, String
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.cluster import Cluster
-from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk, SimStore
-from falkirk.testing.simulator.flows.flowing import Flowing, task_of_key
+from falkirk.testing.simulator.flows.flowing import Flowing, run_to_end, task_of_key
 from falkirk.testing.simulator.plan import FOREVER
 
 if TYPE_CHECKING:
@@ -112,12 +111,7 @@ class Moves(Flowing):
         self.cluster.nonce = world.nonce  # type: ignore[method-assign]  # no name twice
         for i in range(self.inputs):
             self._spend(i)
-        process = Process(self.cluster)
-        while process.close(3):
-            process.commit()
-        process.leave()
-        process.end()
-        world.broker.settle()
+        run_to_end(self.cluster, 3)
         self._change()
         self._spend(self.inputs)
 

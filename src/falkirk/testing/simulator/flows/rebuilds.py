@@ -23,8 +23,8 @@ from falkirk.testing.cluster import Cluster
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk
-from falkirk.testing.simulator.flows.flowing import Flowing, move_to
-from falkirk.testing.simulator.flows.shadows import made_by, run_to_end, shadow_beside
+from falkirk.testing.simulator.flows.flowing import Flowing, move_to, run_to_end
+from falkirk.testing.simulator.flows.shadows import made_by, shadow_beside
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World

@@ -23,9 +23,9 @@ from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.coordinator import Concurrent
-from falkirk.testing.simulator.flows.flowing import Flowing, move_to
+from falkirk.testing.simulator.flows.flowing import Flowing, end, move_to, run_to_end
 from falkirk.testing.simulator.flows.rebuilds import PAID, SUMS, check_sums, flow_of, pay
-from falkirk.testing.simulator.flows.shadows import end, made_by, run_to_end, shadow_beside
+from falkirk.testing.simulator.flows.shadows import made_by, shadow_beside
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World

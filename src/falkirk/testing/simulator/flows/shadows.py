@@ -10,7 +10,6 @@ from falkirk.runtime.layout.layout import ShadowRecord
 from falkirk.stream.definition.names import changelog_topic, shadow_app
 from falkirk.stream.stages.plan import Plan
 from falkirk.testing.cluster import SETTINGS, Cluster
-from falkirk.testing.process import Process
 from falkirk.testing.simulator.cluster.broker import SimBroker
 
 
@@ -32,18 +31,3 @@ def made_by(shadow: Cluster, broker: SimBroker) -> dict[str, ShadowRecord]:
         stage: ShadowRecord(topic, topic, tuple(Offset(log.end) for log in broker.partitions(topic)))
         for stage, topic in topics.items()
     }
-
-
-def run_to_end(cluster: Cluster, rows: int) -> None:
-    """One worker reads all that there is, so many records of each partition a step, and leaves."""
-    process = Process(cluster)
-    while process.close(rows):
-        process.commit()
-    end(process)
-
-
-def end(process: Process) -> None:
-    """The worker leaves."""
-    process.leave()
-    process.end()
-    process.cluster.broker.settle()
