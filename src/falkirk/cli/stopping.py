@@ -92,6 +92,11 @@ def interruptible(words: str) -> Iterator[None]:
         raise
 
 
+def half_deleted(command: str, app: str) -> str:
+    """These words, where topics of an app are being deleted."""
+    return f"if anything is deleted, {app} cannot run before falkirk {command} {app} has finished: give it again"
+
+
 def _answer(on_signal: Callable[[int, FrameType | None], None]) -> None:
     signal.signal(signal.SIGINT, on_signal)
     signal.signal(signal.SIGTERM, on_signal)

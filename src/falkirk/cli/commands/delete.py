@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from falkirk.cli.options import state_options, state_settings
-from falkirk.cli.stopping import interruptible
+from falkirk.cli.stopping import half_deleted, interruptible
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout.deleting import AppResources, app_resources, check_stopped
@@ -45,9 +45,7 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     check_taken(app, settings, topics)
     _show(found, control_topic(settings.prefix, app), sinks=sinks)
     confirm(app, "deleted", yes=yes)
-    with interruptible(
-        f"if anything is deleted, {app} cannot run before falkirk delete {app} has finished: give it again"
-    ):
+    with interruptible(half_deleted("delete", app)):
         delete_app(found, settings, topics, lambda what: click.echo(f"deleted {what}", err=True), published=sinks)
     click.echo(f"{app}: deleted")
 

@@ -8,7 +8,7 @@ import click
 
 from falkirk.cli.commands.delete import confirm, say_state
 from falkirk.cli.options import state_options, state_settings
-from falkirk.cli.stopping import interruptible
+from falkirk.cli.stopping import half_deleted, interruptible
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout.deleting import app_resources, check_stopped
@@ -64,9 +64,7 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
     if found.published:
         click.echo(f"and this keeps what it holds: {', '.join(sorted(found.published))}")
     confirm(app, "reset", yes=yes)
-    with interruptible(
-        f"if anything is deleted, {app} cannot run before falkirk reset {app} has finished: give it again"
-    ):
+    with interruptible(half_deleted("reset", app)):
         reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
     cluster, control = settings.cluster(), control_topic(settings.prefix, app)
     standing = current_requests(cluster, control)
