@@ -1,13 +1,18 @@
-"""The server of a gateway: what it logs."""
+"""The server of a gateway: what it logs, and what it reads."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
+from falkirk.connectors.http.protocol import HEAD
 from falkirk.connectors.http.server import bound_socket, serve
 
 UPGRADE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
@@ -18,21 +23,77 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-def test_a_client_that_asks_for_a_websocket_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def answer(ask: Callable[[socket.socket], bytes], app: Any = hello, stop: threading.Event | None = None) -> bytes:
+    """What a client hears of a server that runs meanwhile, or until `stop`."""
     at = bound_socket("127.0.0.1", 0)
-    server = serve(hello, at, 10, None)
+    server = serve(app, at, 10, None)
 
-    def ask() -> bytes:
-        with socket.create_connection(at.getsockname(), timeout=10) as connection:
-            connection.sendall(UPGRADE)
-            return connection.makefile("rb").read()
+    def connected() -> bytes:
+        with socket.create_connection(at.getsockname(), timeout=PATIENCE_S) as connection:
+            return ask(connection)
 
     async def both() -> bytes:
         running = asyncio.create_task(server.run())
-        said = await asyncio.to_thread(ask)
+        asking = asyncio.create_task(asyncio.to_thread(connected))
+        await (asking if stop is None else asyncio.to_thread(stop.wait, PATIENCE_S))
         server.stop()
         await running
-        return said
+        return await asking
 
-    assert b"hello" in asyncio.run(both())
+    return asyncio.run(both())
+
+
+def read(connection: socket.socket) -> bytes:
+    return connection.makefile("rb").read()
+
+
+def test_a_client_that_asks_for_a_websocket_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def ask(connection: socket.socket) -> bytes:
+        connection.sendall(UPGRADE)
+        return read(connection)
+
+    assert b"hello" in answer(ask)
     assert not [record for record in caplog.records if record.name.startswith("uvicorn") and record.levelname != "INFO"]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n",
+    ],
+    ids=["before the body", "behind it"],
+)
+def test_headers_without_end_are_not_read(begin: bytes) -> None:
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] != "http.disconnect" and message["more_body"]:
+            pass
+        await hello(scope, receive, send)
+
+    def ask(connection: socket.socket) -> bytes:
+        connection.sendall(begin)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 100 * HEAD:
+                connection.sendall(b"X: y\r\n" * 1000)
+                sent += 6000
+        return b"%d" % sent
+
+    assert int(answer(ask, waits)) < 100 * HEAD
+
+
+def test_a_body_is_longer_than_headers_may_be() -> None:
+    async def counts(scope: Any, receive: Any, send: Any) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": b"%d bytes" % size})
+
+    def ask(connection: socket.socket) -> bytes:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (10 * HEAD))
+        connection.sendall(b"x" * 10 * HEAD)
+        return read(connection)
+
+    assert b"%d bytes" % (10 * HEAD) in answer(ask, counts)

@@ -6,6 +6,7 @@ app.py          the ASGI application: paths, tokens, limits, errors as JSON
 events.py       server-sent events
 ports.py        what the server gives to the application
 server.py       the server that runs it: addresses, TLS
+protocol.py     how it reads connections
 """
 
 from __future__ import annotations

@@ -36,10 +36,11 @@ class Tls:
 def check_server(tls: Tls | None) -> None:
     """Raises ConfigError if uvicorn is not installed, or if the certificate cannot be used."""
     try:
+        import httptools  # noqa: F401
         import uvicorn  # noqa: F401
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
         raise ConfigError(
-            "a gateway needs a library that is not installed: uvicorn", hint="pip install 'falkirk[http]'"
+            f"a gateway needs a library that is not installed: {error.name}", hint="pip install 'falkirk[http]'"
         ) from None
     if tls is not None:
         try:
@@ -67,6 +68,8 @@ def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: i
     """A server for the application at a socket, which does not run yet. It refuses what exceeds so many `connections`."""
     import uvicorn
 
+    from falkirk.connectors.http.protocol import Bounded
+
     given: dict[str, Any] = {}
     if tls is not None:
         given = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key or None}
@@ -74,8 +77,9 @@ def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: i
         lambda record: not any(words in record.getMessage() for words in UNSAID)
     )
     config = uvicorn.Config(
-        app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        limit_concurrency=connections, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LEAVE, **given,
+        app, http=Bounded, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, limit_concurrency=connections, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LEAVE,
+        **given,
     )  # fmt: skip
     return Server(uvicorn.Server(config), at)
 
