@@ -153,6 +153,18 @@ def test_a_body_may_have_just_so_many_bytes() -> None:
     assert call(desk, b"x" * 100).status == 200
 
 
+def test_a_body_that_the_server_takes_for_another_protocol_is_refused_and_the_connection_ends() -> None:
+    offered = [*JSON.items(), ("upgrade", "h2c"), ("connection", "Upgrade, HTTP2-Settings"), ("connection", "x")]
+    for length in (("content-length", "2"), ("transfer-encoding", "chunked")):
+        for method, path in (("POST", "/orders"), ("GET", "/live")):
+            desk = Taking()
+            response = call(desk, b"", method=method, path=path, headers=[*offered, length])
+            assert (response.status, response.headers["connection"]) == (400, "close")
+            assert not desk.asked
+    for offer in ([*offered, ("content-length", "0")], [*JSON.items(), ("upgrade", "h2c"), ("content-length", "2")]):
+        assert call(Taking(), headers=offer).status == 200
+
+
 def test_with_the_token_the_host_does_not_matter() -> None:
     desk, token = Taking(), "0123456789abcdef"
     headers = {**JSON, "host": "shop.example", "authorization": f"Bearer {token}"}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -35,6 +35,11 @@ LONGEST_KEY = 255
 
 MADE_UP = "~"
 """What names begin with that gateways make up for requests without a key."""
+
+UPGRADE = refused(
+    400, "the request asks for another protocol, so its body is not read",
+    hint="leave out the header Upgrade; in Java: HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ async def _reply(
         if name in (b"idempotency-key", b"authorization", b"last-event-id") and name in headers:
             raise Refused(refused(400, f"the request has two {name.decode().title()} headers"))
         headers[name] = value
+    if _is_cut(scope["headers"]):
+        raise Refused(UPGRADE)
     name, method = unquote(scope["path"].removeprefix("/")), scope["method"]
     if method in ("GET", "HEAD") and name in ("live", "ready"):
         why = desk.why_not() if name == "ready" else ""
@@ -103,6 +110,13 @@ async def _reply(
     except TimeoutError:
         raise Refused(refused(408, f"the body did not come within {BODY_WITHIN:.0f} s")) from None
     return await desk.ask(Asked(name, key, body, lines))
+
+
+def _is_cut(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether the server takes what is behind the headers for another protocol, and not for the body that they announce."""
+    names = {name for name, _ in headers}
+    asked = b"upgrade" in names and any(n == b"connection" and b"upgrade" in v.lower() for n, v in headers)
+    return asked and (b"transfer-encoding" in names or any(n == b"content-length" and v != b"0" for n, v in headers))
 
 
 def check_sender(limits: Limits, headers: Mapping[bytes, bytes], is_loopback: Callable[[str], bool]) -> None:
@@ -174,6 +188,9 @@ async def _send(reply: Reply, send: Send, *, whole: bool) -> None:
         headers += [(b"content-type", reply.kind.encode()), (b"content-length", b"%d" % len(reply.body))]
     if reply.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if reply is UPGRADE:
+        # What follows is the body, and would be read as the next request.
+        headers.append((b"connection", b"close"))
     if reply.again:
         headers.append((b"retry-after", b"%d" % reply.again))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
