@@ -165,6 +165,13 @@ def test_a_body_that_the_server_takes_for_another_protocol_is_refused_and_the_co
         assert call(Taking(), headers=offer).status == 200
 
 
+def test_a_body_that_is_encoded_is_refused_in_words() -> None:
+    response = call(Taking(), b"\x1f\x8b", headers={**JSON, "content-encoding": "gzip"})
+    assert response.status == 415
+    assert b"the body is encoded: gzip" in response.body
+    assert call(Taking(), headers={**JSON, "content-encoding": "identity"}).status == 200
+
+
 def test_with_the_token_the_host_does_not_matter() -> None:
     desk, token = Taking(), "0123456789abcdef"
     headers = {**JSON, "host": "shop.example", "authorization": f"Bearer {token}"}

@@ -103,6 +103,8 @@ async def _reply(
     # A page in a browser may send other types to any host without asking it.
     if kind != b"application/json" and not lines:
         raise Refused(refused(415, "the body must be JSON", hint="send it with Content-Type: application/json"))
+    if (encoding := headers.get(b"content-encoding", b"identity").strip().lower()) != b"identity":
+        raise Refused(refused(415, f"the body is encoded: {encoding.decode('latin-1')}", hint="send it as it is"))
     key = checked_key(headers.get(b"idempotency-key"))
     try:
         async with asyncio.timeout(BODY_WITHIN):
