@@ -136,6 +136,21 @@ def test_a_client_that_has_gone_is_not_read_for() -> None:
     asyncio.run(run())
 
 
+def test_a_server_that_ends_waits_for_no_client_that_takes_nothing() -> None:
+    async def run() -> None:
+        client, events = Client(takes=0), Written()
+        streaming = asyncio.create_task(stream(events, "a", client.receive, client.send))
+        while not client.status:
+            await asyncio.sleep(0)
+        streaming.cancel()
+        await streaming
+        assert events.was_closed
+        assert not client.complete
+        assert not events.was_cut
+
+    asyncio.run(run())
+
+
 def test_what_waits_is_sent_in_pieces_of_whole_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE", 100)
     given = [Event(str(n), b"x" * 60) for n in range(5)]

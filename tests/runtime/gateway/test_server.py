@@ -10,10 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.runtime.gateway.test_app import Taking
 from tests.waiting import PATIENCE_S
 
+from falkirk.connectors.http import server as serving
+from falkirk.connectors.http.app import Limits, application
+from falkirk.connectors.http.messages import Asked, Reply
 from falkirk.connectors.http.protocol import HEAD
 from falkirk.connectors.http.server import bound_socket, serve
+from falkirk.runtime.host.listening import is_loopback
 
 UPGRADE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
 
@@ -97,3 +102,27 @@ def test_a_body_is_longer_than_headers_may_be() -> None:
         return read(connection)
 
     assert b"%d bytes" % (10 * HEAD) in answer(ask, counts)
+
+
+def test_a_request_that_waits_when_the_server_ends_may_be_sent_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "LEAVE", 1)
+    came = threading.Event()
+
+    class Silent(Taking):
+        async def ask(self, asked: Asked) -> Reply:
+            came.set()
+            await asyncio.sleep(PATIENCE_S)
+            return Reply(204)
+
+    def ask(connection: socket.socket) -> bytes:
+        connection.sendall(
+            b"POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        return read(connection)
+
+    said = answer(ask, application(Silent(), Limits(100), is_loopback), stop=came)
+    assert b" 504 " in said
+    assert b"may have been taken" in said
+    assert "Traceback" not in caplog.text

@@ -41,6 +41,11 @@ UPGRADE = refused(
     hint="leave out the header Upgrade; in Java: HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)",
 )  # fmt: skip
 
+ENDS = refused(
+    504, "the gateway ends, and there is no answer yet: the request may have been taken",
+    hint="ask again with the same Idempotency-Key", again=1,
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -67,6 +72,9 @@ def application(
             reply = await _reply(desk, limits, is_loopback, scope, receive)
         except Refused as error:
             reply = error.reply
+        except asyncio.CancelledError:
+            # The server ends, and requests under way have had their time.
+            reply = ENDS
         if isinstance(reply, Reply):
             await _send(reply, send, whole=scope["method"] != "HEAD")
         else:

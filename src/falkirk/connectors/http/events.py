@@ -86,6 +86,9 @@ async def stream(events: Events, position: str, receive: Receive, send: Send) ->
     except Stalled:
         # The server closes the connection, as the reply has no end.
         events.cut()
+    except asyncio.CancelledError:
+        # So it does when it ends, and the client has not taken what waits for it.
+        pass
     finally:
         left.cancel()
         events.close()
