@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from tests.runtime.gateway.test_app import Taking
 from tests.waiting import PATIENCE_S
 
@@ -126,3 +137,28 @@ def test_a_request_that_waits_when_the_server_ends_may_be_sent_again(
     assert b" 504 " in said
     assert b"may have been taken" in said
     assert "Traceback" not in caplog.text
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = trustme.CA().issue_cert("localhost")
+    made.cert_chain_pems[0].write_to_path(certificate)
+    private = load_pem_private_key(made.private_key_pem.bytes(), None)
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush")))
+    check = f"""
+import fcntl, termios
+from falkirk.connectors.http.server import Tls, check_server
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+check_server(Tls({str(certificate)!r}, {str(key)!r}))
+"""
+    terminal, its_end = os.openpty()
+    with os.fdopen(terminal), os.fdopen(its_end) as end:
+        process = subprocess.Popen(
+            [sys.executable, "-c", check], stdin=end, stderr=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            _, said = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert b"the certificate cannot be used" in said
+    assert f"--listen-key {key}".encode() in said

@@ -44,10 +44,14 @@ def check_server(tls: Tls | None) -> None:
         ) from None
     if tls is not None:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key or None)
+            # Without a password to try, OpenSSL would ask for one at the terminal, and wait.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls.certificate, tls.key or None, password="")
         except (OSError, ssl.SSLError) as error:
+            key = f", --listen-key {tls.key}" if tls.key else ""
             raise ConfigError(
-                f"the certificate cannot be used: {error.strerror or error}", where=f"--listen-cert {tls.certificate}",
+                f"the certificate cannot be used: {error.strerror or error}",
+                where=f"--listen-cert {tls.certificate}{key}",
                 hint="give files in PEM: the certificate with its chain, and its key without a password",
             ) from error  # fmt: skip
 
