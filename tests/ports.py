@@ -6,6 +6,8 @@ import random
 import socket
 from contextlib import ExitStack
 
+import pytest
+
 HOST = "127.0.0.1"
 RANGE = range(10_000, 20_000)
 """Below the ports that systems hand to outgoing connections: one of those could take a port before the server has it. The
@@ -29,3 +31,14 @@ def free_ports(count: int, host: str = HOST) -> list[int]:
 def free_port() -> int:
     """A port that nobody has, and that stays free."""
     return free_ports(1)[0]
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this host has no IPv6")

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.ports import needs_ipv6
 from tests.runtime.observe.test_board import Time, app, rolling, running
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
@@ -325,6 +326,16 @@ def test_http_answers_what_it_is_asked(http: Http, time: Time) -> None:
         urlopen(f"{http.url}/")
     with caught.value as missing:
         assert (missing.code, missing.read()) == (404, b"there are: /metrics /live /ready\n")
+
+
+@needs_ipv6
+def test_an_address_may_be_one_of_ipv6(metrics: Metrics) -> None:
+    server = Http("[::1]:0", metrics)
+    try:
+        assert server.url.startswith("http://[::1]:")
+        assert urlopen(f"{server.url}/metrics").status == 200
+    finally:
+        server.close()
 
 
 def test_an_address_that_cannot_be_listened_at_is_said(http: Http, metrics: Metrics) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.ports import free_ports
+from tests.ports import free_ports, needs_ipv6
 from tests.runtime.query.asking import ask
 from tests.runtime.query.stand import CARRIERS, Held, Workers, flights, flow
 from tests.waiting import PATIENCE_S
@@ -153,6 +153,21 @@ def test_without_a_token_only_requests_made_for_loopback_are_answered(workers: W
     paused = ask(endpoint.url, "/state")
     assert (paused.status, paused.headers["Retry-After"]) == (503, "1")
     endpoint.close()
+
+
+@needs_ipv6
+def test_an_address_may_be_one_of_ipv6(workers: Workers) -> None:
+    urls: dict[int, str] = {}
+    pair = [Endpoint("[::1]:0", "", 0, f"w{number}") for number in (0, 1)]
+    for number, endpoint in enumerate(pair):
+        urls[number] = endpoint.url
+        serve(endpoint, workers, number, urls)
+    assert urlsplit(pair[0].url).hostname == "::1"
+    assert ask(pair[0].url, "/state/carriers").status == 200, "one of the two is asked by the other"
+    assert ask(pair[0].url, "/state", Host="[::1]").status == 200
+    assert ask(pair[0].url, "/state", Host="[2001:db8::1]:80").status == 403
+    for endpoint in pair:
+        endpoint.close()
 
 
 def test_a_failure_inside_says_nothing_of_it(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from falkirk.runtime.gateway.table import Heard, Table
 from falkirk.runtime.gateway.tail import Tail
 from falkirk.runtime.gateway.topics import AppTopics, aside
 from falkirk.runtime.host.identity import hold, host_name
-from falkirk.runtime.host.listening import is_loopback, parse_address
+from falkirk.runtime.host.listening import EVERYWHERE, is_loopback, parse_address, shown_address
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import control_topic
 from falkirk.stream.definition.requests import RequestsPlan
@@ -60,8 +60,6 @@ LATE = refused(
     504, "there is no answer yet: the request has been taken, or may have been",
     hint="ask again with the same Idempotency-Key", again=1,
 )  # fmt: skip
-
-EVERYWHERE = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +314,8 @@ async def serve_app(
         server = serve(app, at, 2 * options.in_flight + options.subscribers + 1000, options.tls)
         gateway.stop = server.stop
         gateway.stops = lambda: server.stops
-        shown = host_name() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-        told(f"http{'s' if options.tls else ''}://{shown}:{at.getsockname()[1]}", server)
+        shown = shown_address(host_name() if host in EVERYWHERE else host, at.getsockname()[1])
+        told(f"http{'s' if options.tls else ''}://{shown}", server)
         opening = asyncio.create_task(gateway.open())
         opening.add_done_callback(lambda done: None if done.cancelled() else _ended(done, gateway))
         try:

@@ -5,6 +5,7 @@ identity.py    a worker's identity, which survives restarts
 clock.py       wall time, and whether it can be trusted
 logs.py        what processes write on standard error
 listening.py   the addresses where it answers, and the token that protects one
+serving.py     the server behind some of them
 """
 
 from __future__ import annotations

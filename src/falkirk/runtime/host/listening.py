@@ -8,6 +8,9 @@ from falkirk.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
 
+EVERYWHERE = ("0.0.0.0", "::")
+"""All addresses of this host."""
+
 SHORTEST = 16
 """Characters that a token has at least: a shorter one can be guessed."""
 
@@ -25,16 +28,25 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
     return host or LOOPBACK, int(port)
 
 
+def shown_address(host: str, port: int) -> str:
+    """As it is in a URL.
+
+    >>> shown_address("127.0.0.1", 8080), shown_address("::1", 8080)
+    ('127.0.0.1:8080', '[::1]:8080')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this host reaches it.
 
-    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "0.0.0.0", "broker-1")]
-    [True, True, False, False]
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "broker-1")]
+    [True, True, True, False, False]
     """
     import ipaddress  # only those who ask for it need it: a restarted run is as quick as its imports
 
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return host == "localhost"
 

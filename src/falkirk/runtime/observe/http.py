@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
 from falkirk.errors import ConfigError
-from falkirk.runtime.host.listening import parse_address
+from falkirk.runtime.host.listening import parse_address, shown_address
+from falkirk.runtime.host.serving import HostServer
 from falkirk.runtime.observe.metrics import Metrics
 
 
@@ -46,14 +47,14 @@ class Http:
 
         host, port = parse_address(address, "--http")
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = HostServer((host, port), Handler)
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
-                f"cannot listen at {host}:{port}: {why}", where="--http", hint="choose another address or port"
-            ) from error
-        self._server.daemon_threads = True
-        self.url = f"http://{host}:{self._server.server_address[1]}"
+                f"cannot listen at {shown_address(host, port)}: {why}", where="--http",
+                hint="choose another address or port",
+            ) from error  # fmt: skip
+        self.url = f"http://{shown_address(host, int(self._server.server_address[1]))}"
         threading.Thread(target=self._server.serve_forever, name="falkirk-http", daemon=True).start()
 
     def close(self) -> None:

@@ -7,14 +7,13 @@ however slowly its client sends or reads: none can hold a worker. The worker's o
 from __future__ import annotations
 
 import hmac
-import logging
 import socket
 import threading
 import time
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +23,8 @@ from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.identity import host_name
-from falkirk.runtime.host.listening import is_loopback, parse_address, read_token
+from falkirk.runtime.host.listening import EVERYWHERE, is_loopback, parse_address, read_token, shown_address
+from falkirk.runtime.host.serving import HostServer
 from falkirk.runtime.query.forwarding import TASK, WORKER, forward
 from falkirk.runtime.query.owners import Owners
 from falkirk.runtime.query.questions import Refusal
@@ -48,8 +48,6 @@ LEAVING = 2.0
 PLAIN = "".join(map(chr, range(ord("!"), ord("~") + 1)))
 """Letters of a path that has been escaped."""
 
-EVERYWHERE = ("0.0.0.0", "")
-
 
 class Endpoint:
     """Of one worker. Answers 503 until it is given tasks."""
@@ -69,10 +67,11 @@ class Endpoint:
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
-                f"cannot listen at {host}:{port}: {why}", where="--query",
+                f"cannot listen at {shown_address(host, port)}: {why}", where="--query",
                 hint="choose another address or port: worker n takes the n-th port from the one that is given",
             ) from error  # fmt: skip
-        self.url = f"http://{host_name() if host in EVERYWHERE else host}:{self._server.server_address[1]}"
+        shown = shown_address(host_name() if host in EVERYWHERE else host, int(self._server.server_address[1]))
+        self.url = f"http://{shown}"
         threading.Thread(target=self._server.serve_forever, args=(LOOK,), name="falkirk-query", daemon=True).start()
 
     def serve(self, app: App, tasks: Tasks, cluster: Cluster) -> None:
@@ -122,8 +121,13 @@ class Endpoint:
             fits = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token)
             if scheme.lower() != "bearer" or not fits:
                 raise Refusal(401, "the request has no valid token")
-        elif not is_loopback(headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")):
+        elif not is_loopback(_name_in(headers.get("Host", ""))):
             raise Refusal(403, "this address answers only to requests for loopback")
+
+
+def _name_in(host: str) -> str:
+    """What a Host header says, without the port."""
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -169,10 +173,9 @@ class Handler(BaseHTTPRequestHandler):
         """Nobody wants each request in the log."""
 
 
-class Server(ThreadingHTTPServer):
+class Server(HostServer):
     """Bounds the connections, and their lives."""
 
-    daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, *args: Any) -> None:
@@ -204,10 +207,6 @@ class Server(ThreadingHTTPServer):
             if now - begun > LIFE:
                 with suppress(OSError):  # it may be ending by itself
                     request.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no error of ours."""
-        logger.debug("a request about state ended early", exc_info=logger.isEnabledFor(logging.DEBUG))
 
     def drain(self, seconds: float) -> None:
         """Wait until the requests under way have ended."""
