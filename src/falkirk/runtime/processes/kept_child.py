@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import IO
+from math import inf
+from typing import IO, ClassVar
 
 from falkirk.errors import CrashError, FalkirkError
 from falkirk.runtime.host.settings import Settings
@@ -23,6 +25,9 @@ LEAVE = 20.0
 
 class KeptChild:
     """Keeps a process running. `tell` receives its news, and must not wait."""
+
+    soon: ClassVar[float] = inf
+    """Its deaths are counted if they come within so many seconds of its start."""
 
     def __init__(
         self, what: str, arguments: Sequence[str], settings: Settings, tell: Callable[[WorkerEvent], None]
@@ -67,6 +72,7 @@ class KeptChild:
         self._crashes = 0
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        self._started = time.monotonic()
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             self._arguments, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "PYTHONWARNINGS": "ignore"}
@@ -83,7 +89,8 @@ class KeptChild:
             if code == 0:
                 self._done = True
                 return
-            self._crashes = self._crashes + 1 if code > 0 else 0
+            counts = code > 0 and time.monotonic() - self._started < self.soon
+            self._crashes = self._crashes + 1 if counts else 0
             if self._crashes == CRASHES:
                 self._failed = CrashError(f"{self._what} keeps dying ({CRASHES} times): see its tracebacks above")
                 return
