@@ -7,8 +7,10 @@ import ctypes
 from pathlib import Path
 
 import confluent_kafka
+import polars as pl
 import pytest
 from confluent_kafka import KafkaError, Producer
+from tests.waiting import PATIENCE_S
 
 from falkirk.connectors.http.messages import Reply
 from falkirk.connectors.kafka.client.config import Cluster
@@ -58,3 +60,33 @@ def test_a_producer_that_is_broken_for_good_is_replaced() -> None:
             appender.close()
 
     asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_a_request_that_cannot_be_decoded_is_refused_and_those_beside_it_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed: list[tuple[str, int]] = []
+    empty: list[str] = []
+
+    def records(some: list[ToAppend]) -> list[None]:
+        if any(one.key == "b" for one in some):
+            # A panic of Polars is no Exception.
+            pl.select(pl.lit(9 * 10**18).cast(pl.Datetime("ms")).dt.to_string("%Y"))
+        return [None] * len(some)
+
+    async def test() -> None:
+        appender = Appender(
+            Cluster("127.0.0.1:1"), "orders", records, largest=1000, patience=30.0,
+            failed=lambda key, reply: failed.append((key, reply.status)), empty=lambda one: empty.append(one.key),
+        )  # fmt: skip
+        try:
+            for key in "abc":
+                appender.append(ToAppend(key, b"{}"))
+            while len(failed) + len(empty) < 3:
+                await asyncio.sleep(0.01)
+        finally:
+            appender.close()
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
+    assert (failed, empty) == ([("b", 400)], ["a", "c"])
+    assert caplog.text.count("could not be decoded") == 1

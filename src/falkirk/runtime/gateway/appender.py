@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from falkirk.blame import FAILURES
 from falkirk.connectors.http.messages import Reply, refused
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
@@ -91,18 +92,22 @@ class Appender:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        try:
-            made = self._records(batch)
-        except Exception:  # noqa: BLE001  # whatever it is, nobody waits for it, and the next batch is another one
-            logger.exception("requests to topic %s could not be decoded", self._topic)
-            made = [UNREADABLE] * len(batch)
-        for one, value in zip(batch, made, strict=True):
+        for one, value in zip(batch, self._made(batch), strict=True):
             if isinstance(value, Reply):
                 self._failed(one.key, value)
             elif value is None:
                 self._empty(one)
             else:
                 self._send(one.key, value)
+
+    def _made(self, batch: Sequence[ToAppend]) -> Sequence[bytes | Reply | None]:
+        try:
+            return self._records(batch)
+        except FAILURES:  # whatever it is, nobody waits for it
+            if len(batch) > 1:  # one of them is to blame, and the others are not
+                return [made for one in batch for made in self._made([one])]
+            logger.exception("a request to topic %s could not be decoded", self._topic)
+            return [UNREADABLE]
 
     def _send(self, key: str, value: bytes) -> None:
         try:
