@@ -16,7 +16,7 @@ from falkirk.runtime.gateway.desk import ToAppend
 from falkirk.runtime.gateway.gateway import served_by
 from falkirk.runtime.gateway.metrics import ReducedRows
 from falkirk.runtime.gateway.recording import Recording, reduced_by
-from falkirk.stream.operators.sources.reduction import Reduction, Request
+from falkirk.stream.operators.sources.reduction import Misfit, Reduction, Request
 
 VALUE = fk.Json({"origin": str, "delay": int, "tags": fk.List(fk.String), "number": str})
 
@@ -85,6 +85,18 @@ def test_a_row_that_does_not_fit_refuses_its_request_and_no_other(words: str, ro
         [left(1.0, "x")], [left(1.5, "y")]
     ]  # fmt: skip
     assert (counted.received["delays"], counted.logged["delays"]) == (2, 2)
+
+
+@pytest.mark.parametrize("millis", [253402300800000, -99999999999999, 9 * 10**15, -9 * 10**18])
+def test_a_time_that_is_in_no_calendar_refuses_its_request_and_no_other(millis: int) -> None:
+    reduction = reduction_of(lambda rows: rows.with_columns(at=fk.col("ms").cast(fk.Datetime)), fk.Json({"ms": int}))
+    good = Request("a", "", [b'{"ms": 0}'])
+    wrong = Request("b", "", [b'{"ms": 0}', b'{"ms": %d}' % millis])
+    before, between, after = reduction.reduced([good, wrong, good])
+    assert isinstance(between, Misfit)
+    assert (between.row, between.reason.startswith("what is left of it cannot be ")) == (1, True)
+    assert before == after == reduction.reduced([good])[0]
+    assert not isinstance(before, Misfit)
 
 
 some_rows = st.lists(

@@ -22,15 +22,18 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import UserCodeError
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, Batch
+from falkirk.stream.dataflow.catching import UNKNOWN_TO_PYTHON
 from falkirk.stream.dataflow.circuit import StepInput
 from falkirk.stream.dataflow.failures import Failures, worded
 from falkirk.stream.dataflow.operator import Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.requests import DIGEST, REQUEST, ROWS
 from falkirk.stream.formats import Json
+from falkirk.stream.formats.fields import holds
 
 _ROW = "__falkirk_row"
 """The number of the row that a row comes from. The step's origins are numbers of records, which there are none of yet."""
@@ -107,7 +110,7 @@ class Reduction:
             fits = ~np.isin(owners[numbers], list(misfits))
             frame, numbers = frame.filter(pl.Series(fits)), numbers[fits]
         try:
-            rows, left = self._run(frame)
+            encoded, left = self._run(frame)
             # Whose rows these are. They are still in the order of requests.
             whose = owners[numbers[left]]
         except UserCodeError:
@@ -115,11 +118,11 @@ class Reduction:
                 return [self._culprit(frame)]
             return [one for request in requests for one in self.reduced([request])]
         cuts = np.searchsorted(whose, np.arange(len(requests) + 1)).tolist()
-        encoded = _encode_rows(rows)
         return [misfits.get(i) or _record(one, encoded[cuts[i] : cuts[i + 1]]) for i, one in enumerate(requests)]
 
-    def _run(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
-        """What the operators make of these rows, and the number of the row that each comes from. Raises UserCodeError."""
+    def _run(self, frame: pl.DataFrame) -> tuple[list[bytes], np.ndarray]:
+        """What the operators make of these rows, as JSON, and the number of the row that each comes from. Raises
+        UserCodeError."""
         # Nothing here reads a state, and what fails is raised.
         run = StepRun(StepInput(0, ()), cast(State, None), Failures("", "", {}, {}))
         numbers = np.arange(frame.height)
@@ -128,8 +131,18 @@ class Reduction:
         for runner in self._runners:
             batch = joined([runner.step(run, batch)], weighted=False)
         if batch is None:
-            return self.schema.to_frame(), np.empty(0, np.int64)
-        return batch.rows, batch.meta[_ROW].to_numpy()
+            return [], np.empty(0, np.int64)
+        return self._written(batch.rows), batch.meta[_ROW].to_numpy()
+
+    def _written(self, rows: pl.DataFrame) -> list[bytes]:
+        """Each as JSON, which the flow can read. Raises UserCodeError."""
+        try:
+            encoded = _encode_rows(rows)
+        except UNKNOWN_TO_PYTHON as error:
+            raise UserCodeError(f"what is left of it cannot be written: {in_brief(error)}") from None
+        if self._back is not None and (bad := self._back.decode(encoded).bad):
+            raise UserCodeError(f"what is left of it cannot be read: {bad[0][1]}")
+        return encoded
 
     def _culprit(self, frame: pl.DataFrame) -> Misfit:
         """The first row for which an operator fails. All rows decode."""
@@ -152,6 +165,12 @@ class Reduction:
     def schema(self) -> pl.Schema:
         """Of the rows that are left."""
         return self.operators[-1].schema if self.operators else pl.Schema(self.body.schema or {})
+
+    @cached_property
+    def _back(self) -> Json | None:
+        """Reads the rows that are left, if they have times: an expression can make one that is in no calendar."""
+        times = any(holds(dtype, pl.Date, pl.Datetime) for dtype in self.schema.values())
+        return Json(dict(self.schema)) if times else None
 
     @cached_property
     def _runners(self) -> list[Runner]:
