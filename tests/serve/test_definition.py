@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.errors import ConfigError, DefinitionError
+from falkirk.errors import ConfigError, DefinitionError, UserCodeError
 from falkirk.runtime.inspect.peek import enough_rows
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.backfill.stage import backfill_stage
@@ -112,6 +112,22 @@ def test_rows_of_another_task_come_after_a_receipt() -> None:
     # Both sinks write one topic, and each shows its own records.
     assert answers(app, "orders.receipts") == [("a", {"digest": "d"})]
     assert answers(app) == [("a", {"rows": [{"usd": 7}]})]
+
+
+def test_a_row_of_an_answer_that_json_cannot_hold_fails_as_one_of_a_sink() -> None:
+    def flow_of(on_error: Any) -> fk.Flow:
+        flow = fk.Flow("shop", on_error=on_error)
+        orders = flow.http("orders", value=fk.Json({"ms": int}))
+        orders.select("request", at=fk.col("ms").cast(fk.Datetime)).answer("orders")
+        return flow
+
+    made = [{"request": name, "request_digest": "d", "ms": ms} for name, ms in (("a", 0), ("b", 9 * 10**15))]
+    with pytest.raises(UserCodeError, match="the format cannot write it") as raised:
+        fk.testing.run(flow_of(None), {"orders": made})
+    assert raised.value.where.endswith("topic orders, partition 0, offset 1")
+    app = fk.testing.run(flow_of(fk.DeadLetter()), {"orders": made})
+    assert [(key, len(value["rows"])) for key, value in answers(app)] == [("a", 1), ("b", 0)]
+    assert [letter["operator"] for letter in app.dead_letters] == ["answer orders.answers"]
 
 
 def test_the_last_answers_are_shown_though_many_receipts_come_after_them() -> None:

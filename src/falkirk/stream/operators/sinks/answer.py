@@ -17,12 +17,13 @@ import numpy as np
 import polars as pl
 
 from falkirk.stream.dataflow.batch import TS, Batch
+from falkirk.stream.dataflow.catching import Catching
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Accepts
 from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.formats import Json
-from falkirk.stream.operators.sinks.sink import Sink, SinkRunner, Written
+from falkirk.stream.operators.sinks.sink import Sink, SinkRunner, Written, encoded
 
 ROWS, TAKEN = "rows", "digest"
 _ENCODE = Json().encode
@@ -69,7 +70,7 @@ class AnswerRunner(SinkRunner):
         requests = joined(inputs[-1:], weighted=False) if self._has_requests else None
         rows = joined(inputs[:1], weighted=False) if self._has_rows else None
         digests = {} if requests is None else dict(requests.rows.select(REQUEST, DIGEST).iter_rows())
-        found = {} if rows is None else self._rows(rows.rows)
+        found = {} if rows is None else self._rows(run, rows)
         # Rows without a request answer nobody.
         names = [name for name in dict.fromkeys([*digests, *found]) if name is not None]
         if not names:
@@ -82,13 +83,20 @@ class AnswerRunner(SinkRunner):
         records = Written([name.encode() for name in names], values, shown.meta[TS])
         self._emit(run, shown, records, self._placed(records.keys, None, np.zeros(len(names), np.int64)))
 
-    def _rows(self, rows: pl.DataFrame) -> dict[str, list[bytes]]:
-        """The rows of each request, as JSON, in their order."""
+    def _rows(self, run: StepRun, batch: Batch) -> dict[str, list[bytes]]:
+        """The rows of each request, as JSON, in their order. Those that JSON cannot hold fail. Raises UserCodeError if the
+        app must stop."""
         found: dict[str, list[bytes]] = {}
         # A frame without columns has no rows.
-        encoded = _ENCODE(rows.select(self._columns)) if self._columns else [b"{}"] * rows.height
-        for name, row in zip(rows[REQUEST].to_list(), encoded, strict=True):
-            found.setdefault(name, []).append(row)
+        rows = batch.rows.select(self._columns)
+        values, misfits = encoded(_ENCODE, rows) if self._columns else ([b"{}"] * len(batch), {})
+        catching = Catching(self.sink, run, batch)
+        for i, why in sorted(misfits.items()):
+            catching.row(i, why)
+        catching.close(len(batch))
+        for name, row in zip(batch.rows[REQUEST].to_list(), values, strict=True):
+            if row is not None:
+                found.setdefault(name, []).append(row)
         return found
 
     def _value(self, name: str, digests: dict[str, str | None], found: dict[str, list[bytes]]) -> bytes:
