@@ -293,7 +293,7 @@ def test_a_collector_that_refuses_is_said_once_and_so_is_that_it_takes_spans_aga
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.code = 401
-    worker = traces(collector.url.replace("//", "//ann:hush@"))
+    worker = traces(collector.url.replace("//", "//ann:hu@sh@"))
     assert isinstance(worker, Spans)
     for _ in range(2):
         give_up(worker)

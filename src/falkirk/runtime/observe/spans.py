@@ -227,7 +227,7 @@ def to_collector(app: str, worker: str, url: str) -> Spans:
         resource = Resource.create(ours).merge(OTELResourceDetector().detect())
         exporter = trace_exporter.OTLPSpanExporter(f"{url.rstrip('/')}{PATH}" if url else None)
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        sending = Sending(exporter, re.sub("//[^/@]*@", "//", place))
+        sending = Sending(exporter, re.sub("//[^/]*@", "//", place))
         provider.add_span_processor(BatchSpanProcessor(sending))
     except ValueError as error:
         raise ConfigError(
