@@ -228,18 +228,6 @@ def test_a_process_has_a_budget_of_open_files_for_all_its_stores(tmp_path: Path)
         store.close()
 
 
-def test_a_process_opens_as_many_files_as_it_may() -> None:
-    """In a process of its own: what it raises stays raised."""
-    code = (
-        "import resource as r; from falkirk.state.engine import raise_file_limit; "
-        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); "
-        "print(raise_file_limit(), r.getrlimit(r.RLIMIT_NOFILE)[0], hard)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    told, soft, hard = map(int, said)
-    assert told == soft == (min(hard, 65_536) if hard > 0 else 65_536)
-
-
 def test_stores_share_bounded_memory(tmp_path: Path) -> None:
     memory = Memory(cache=32 << 20, write_buffers=8 << 20)
     stores = [RocksStore(tmp_path / str(n), Identity("app", f"stats/{n}", "f00"), memory) for n in range(3)]

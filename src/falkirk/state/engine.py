@@ -11,9 +11,7 @@ files are bounded too: the process's limit is divided among the stores that it m
 from __future__ import annotations
 
 import gc
-import resource
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,9 +43,6 @@ FILES = (20, 256)
 PER_STORE = 8
 """Other files that a store has open: its logs, its manifest, its locks and folders."""
 
-SOFT_LIMIT = 65_536
-"""Open files that a process asks for. With more, some programs that it may start are slow: they close every number."""
-
 _BLOCK_BYTES = 8 << 10
 _FILTER_BITS = 10
 _HELD_HERE = "lock hold by current process"
@@ -69,19 +64,6 @@ class Memory:
         self.cache = Cache.new_hyper_clock_cache(cache, _BLOCK_BYTES)
         self.write_buffers = WriteBufferManager(write_buffers, allow_stall=False)
         self.one_buffer = max(write_buffers // 4, MIB)
-
-
-def raise_file_limit() -> int:
-    """Let this process open as many files as it may, within reason; how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = SOFT_LIMIT if hard == resource.RLIM_INFINITY else min(hard, SOFT_LIMIT)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return SOFT_LIMIT if soft == resource.RLIM_INFINITY else soft
-    for limit in (wanted, 10_240):  # macOS takes no more than 10,240, even if its limit is higher
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-            return limit
-    return soft
 
 
 def files_each(limit: int, stores: int) -> int:

@@ -38,6 +38,7 @@ from falkirk.runtime.gateway.tail import Tail
 from falkirk.runtime.gateway.topics import AppTopics, aside
 from falkirk.runtime.host.identity import hold, host_name
 from falkirk.runtime.host.listening import EVERYWHERE, is_loopback, parse_address, shown_address
+from falkirk.runtime.host.open_files import raise_file_limit
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import control_topic
 from falkirk.stream.definition.requests import RequestsPlan
@@ -303,6 +304,7 @@ async def serve_app(
     """Serve the HTTP sources and the sinks of an app until a signal, or until the server is stopped. `told` gets the URL and
     the server when it listens. Raises FalkirkError."""
     token = check_options(options)
+    raise_file_limit()  # each connection is one
     host, port = parse_address(options.listen, "--listen")
     with folder_of_its_own(Path(settings.state_dir) / plan.app) as folder:
         gateway = Gateway(plan, settings, options, folder)

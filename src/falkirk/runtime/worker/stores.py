@@ -16,11 +16,12 @@ from falkirk.checkpoint.tasks import Revoked
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, DamagedError, StateError
 from falkirk.runtime.app.app import App
+from falkirk.runtime.host.open_files import raise_file_limit
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.store_health import LifeSign, StoreHealth
 from falkirk.runtime.worker.threads import ConcurrencyLimit, ThreadPool
 from falkirk.state.checkpoints import CheckpointStore
-from falkirk.state.engine import Memory, files_each, files_needed, raise_file_limit
+from falkirk.state.engine import Memory, files_each, files_needed
 from falkirk.state.memory import MemoryStore
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
