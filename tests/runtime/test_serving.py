@@ -35,7 +35,7 @@ def test_an_error_is_logged_and_a_client_that_has_gone_is_none(
             super().handle_error(request, client_address)
             failed.set()
 
-    server = Server(("127.0.0.1", 0), Answering)
+    server = Server(("127.0.0.1", 0), Answering, 2)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with caplog.at_level(logging.INFO), socket.create_connection(server.server_address[:2]) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import sleep
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import msgspec
@@ -15,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 from tests.ports import needs_ipv6
 from tests.runtime.observe.test_board import Time, app, rolling, running
+from tests.waiting import PATIENCE_S
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.reading.lag import Remaining
@@ -326,6 +330,27 @@ def test_http_answers_what_it_is_asked(http: Http, time: Time) -> None:
         urlopen(f"{http.url}/")
     with caught.value as missing:
         assert (missing.code, missing.read()) == (404, b"there are: /metrics /live /ready\n")
+
+
+def test_clients_that_send_nothing_do_not_hold_it(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("falkirk.runtime.observe.http.CONNECTIONS", 3)
+    monkeypatch.setattr("falkirk.runtime.host.serving.LIFE", 1.0)
+    server = Http("0", metrics)
+    place = urlsplit(server.url)
+    silent = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(3)]
+    with pytest.raises(HTTPError, match="503"):
+        urlopen(f"{server.url}/live")
+    for connection in silent:
+        connection.settimeout(PATIENCE_S)
+        assert connection.recv(1) == b"", "it is cut"
+        connection.close()
+    while server._server._begun:
+        sleep(0.01)
+    assert urlopen(f"{server.url}/live").read() == b"ok\n"
+    server.close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @needs_ipv6

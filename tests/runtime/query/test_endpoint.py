@@ -236,7 +236,7 @@ def test_workers_of_one_host_have_ports_side_by_side(monkeypatch: pytest.MonkeyP
 
 
 def test_clients_that_send_nothing_leave_room_in_the_end(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "LIFE", 1.0)
+    monkeypatch.setattr("falkirk.runtime.host.serving.LIFE", 1.0)
     endpoint = Endpoint("0", "", 0, "w0")
     serve(endpoint, workers, 0, {})
     place = urlsplit(endpoint.url)

@@ -12,6 +12,9 @@ from falkirk.runtime.host.listening import parse_address, shown_address
 from falkirk.runtime.host.serving import HostServer
 from falkirk.runtime.observe.metrics import Metrics
 
+CONNECTIONS = 256
+"""At a time. Few are needed, and probes must not be refused soon."""
+
 
 class Http:
     """Answers in its own threads, from construction on."""
@@ -47,7 +50,7 @@ class Http:
 
         host, port = parse_address(address, "--http")
         try:
-            self._server = HostServer((host, port), Handler)
+            self._server = HostServer((host, port), Handler, CONNECTIONS)
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(

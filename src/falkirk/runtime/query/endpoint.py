@@ -1,16 +1,13 @@
 """The HTTP server of a worker's state. Read-only, and not started unless it is asked for.
 
-A request has a thread of its own and one connection. There are at most CONNECTIONS of them, and each ends after LIFE seconds,
-however slowly its client sends or reads: none can hold a worker. The worker's own loop takes no part in an answer.
+A request has a thread of its own and one connection. There are at most CONNECTIONS of them, and each has an end, however
+slowly its client sends or reads (`falkirk.runtime.host.serving`). The worker's own loop takes no part in an answer.
 """
 
 from __future__ import annotations
 
 import hmac
-import socket
 import threading
-import time
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -36,9 +33,6 @@ CONNECTIONS = 32
 PATIENCE = 5.0
 """Seconds that a client may send or take nothing."""
 
-LIFE = 20.0
-"""Seconds until a connection is cut. A question may wait for a step, here and then at another worker."""
-
 LOOK = 0.2
 """Seconds between two looks for connections that are too old, or whether to end."""
 
@@ -63,7 +57,7 @@ class Endpoint:
         self._owners: Owners | None = None
         port += slot if port else 0
         try:
-            self._server = Server((host, port), partial(Handler, self))
+            self._server = HostServer((host, port), partial(Handler, self), CONNECTIONS)
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
@@ -171,45 +165,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nobody wants each request in the log."""
-
-
-class Server(HostServer):
-    """Bounds the connections, and their lives."""
-
-    request_queue_size = 64
-
-    def __init__(self, *args: Any) -> None:
-        self._slots = threading.BoundedSemaphore(CONNECTIONS)
-        self._begun: dict[Any, float] = {}
-        super().__init__(*args)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin its thread, if there are not too many."""
-        if not self._slots.acquire(blocking=False):
-            request.settimeout(0)
-            with suppress(OSError):  # it may have gone
-                request.send(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
-            super().shutdown_request(request)
-            return
-        self._begun[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """It has ended."""
-        if self._begun.pop(request, None) is not None:
-            self._slots.release()
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Cut the connections that are too old."""
-        now = time.monotonic()
-        for request, begun in list(self._begun.items()):
-            if now - begun > LIFE:
-                with suppress(OSError):  # it may be ending by itself
-                    request.shutdown(socket.SHUT_RDWR)
-
-    def drain(self, seconds: float) -> None:
-        """Wait until the requests under way have ended."""
-        deadline = time.monotonic() + seconds
-        while self._begun and time.monotonic() < deadline:
-            time.sleep(0.02)
