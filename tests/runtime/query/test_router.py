@@ -120,6 +120,7 @@ def test_keys_that_librdkafka_s_partitioner_has_placed_are_found_too(tmp_path: P
         ("/state/carriers/UA?carrier=UA", 400, "in the path and by its columns"),
         ("/state/carriers?carrier=UA&carrier=AA", 400, "'carrier' is given twice"),
         ("/state/routes/JFK", 400, "not a JSON array"),
+        pytest.param("/state/routes/" + "[" * 60_000, 400, "not a JSON array", id="deep"),
         ('/state/routes/["A"]', 400, "a key of this state has 2 columns, and 1 given"),
         ("/state/routes?dest=X", 400, "only the first columns"),
         ("/state/carriers?limit=0", 400, "limit='0' is not a number from 1 to 1,000"),

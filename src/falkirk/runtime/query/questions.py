@@ -198,9 +198,9 @@ def _texts(table: Table, key: str, types: str) -> list[str | None]:
         return [key]
     try:
         values = _decode_key(key)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise Refusal(
-            400, f"{key!r} is not a JSON array of the key's columns", where=f"the key's columns: {types}",
+            400, f"{key[:200]!r} is not a JSON array of the key's columns", where=f"the key's columns: {types}",
             hint='give one, for example ["JFK","LAX"] (escaped for a URL), or ?column=value&…',
         ) from None  # fmt: skip
     return [None if v is None else v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values]
