@@ -228,8 +228,8 @@ def test_the_app_makes_both_topics_and_answers_outlive_what_is_dropped() -> None
     assert int(told.answers["segment.ms"]) < 3_600_000
 
 
-def rows_of(flow: fk.Flow) -> fk.Stream:
-    return flow.http("orders", value=fk.Json(BODY))
+def rows_of(flow: fk.Flow, name: str = "orders", **topics: Any) -> fk.Stream:
+    return flow.http(name, value=fk.Json(BODY), **topics)
 
 
 REFUSED: list[tuple[str, Callable[[fk.Flow], Any]]] = [
@@ -239,6 +239,9 @@ REFUSED: list[tuple[str, Callable[[fk.Flow], Any]]] = [
     ("is out of range", lambda flow: flow.http("orders", value=fk.Json(BODY), keep="90d")),
     ("is not a number of partitions", lambda flow: flow.http("orders", value=fk.Json(BODY), partitions=0)),
     ("would be in one topic", lambda flow: flow.http("orders", value=fk.Json(BODY), answers="orders")),
+    ("topic 'all' is that of HTTP source", lambda flow: [rows_of(flow, name, topic="all") for name in ("a", "b")]),
+    ("topic 'a-answers' is that of HTTP", lambda flow: (rows_of(flow, "a"), rows_of(flow, "b", answers="a-answers"))),
+    ("topic 'a' is that of HTTP", lambda flow: (rows_of(flow, "a"), rows_of(flow, "b", answers="a"))),
     ("two operators are named 'orders'", lambda flow: (rows_of(flow), rows_of(flow))),
     ("no HTTP source 'order'", lambda flow: rows_of(flow).answer("order")),
     ("no column 'request'", lambda flow: rows_of(flow).select("usd").answer("orders")),

@@ -103,6 +103,13 @@ def http(
     topics = [in_cluster("", topic or name, where), in_cluster("", answers or f"{topic or name}-answers", where)]
     if topics[0] == topics[1]:
         raise DefinitionError(f"requests and answers would be in one topic, {topics[0]!r}", where=where)
+    for other in (o.plan for o in graph.operators if isinstance(o, HttpSource) and o.id != name):
+        if shared := {other.topic, other.answers} & set(map(str, topics)):
+            raise DefinitionError(
+                f"topic {min(shared)!r} is that of HTTP source {other.name!r}, too: the same Idempotency-Key would get the "
+                "answer of either",
+                where=where, hint="give this one topics of its own: topic=, answers=",
+            )  # fmt: skip
     plan = RequestsPlan(name, str(topics[0]), str(topics[1]), kept // timedelta(milliseconds=1), partitions)
     source = HttpSource(
         id=name, line=line, inputs=(), schema=body.schema or pl.Schema(), partitioned=Key(REQUEST), root="",
