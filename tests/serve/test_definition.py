@@ -11,7 +11,9 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import ConfigError, DefinitionError, UserCodeError
+from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import enough_rows
+from falkirk.runtime.layout.wanted_topics import room_for, topics_to_make
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.dataflow.topics import Made, Output
@@ -226,6 +228,18 @@ def test_the_app_makes_both_topics_and_answers_outlive_what_is_dropped() -> None
     assert told.answers is not None
     assert int(told.answers["retention.ms"]) > 2 * 3_600_000
     assert int(told.answers["segment.ms"]) < 3_600_000
+
+
+def test_a_request_fits_into_its_answer() -> None:
+    flow = fk.Flow("shop")
+    rows_of(flow).answer("orders")
+    room = room_for({})
+    _, made = topics_to_make(
+        flow.plan(), Settings("nobody:1", ""), {}, room, {}, {"message.timestamp.before.max.ms": "1"}
+    )
+    requests, answers = (made[topic][1] for topic in ("orders", "orders-answers"))
+    assert requests["max.message.bytes"] == answers["max.message.bytes"] == "2097176"
+    assert answers["message.timestamp.type"] == "LogAppendTime"
 
 
 def rows_of(flow: fk.Flow, name: str = "orders", **topics: Any) -> fk.Stream:

@@ -73,7 +73,10 @@ class _Wanted:
             if output.kind == "edge" and output.topic in read:
                 continue  # whoever reads it decides
             partitions = 1 if output.kind == "dead_letters" else size
-            self.topic(output.topic, partitions, {**configs[output.kind], **(output.answers or {})})
+            config = (
+                configs[output.kind] if output.answers is None else {**configs["sink"], **self.room, **output.answers}
+            )
+            self.topic(output.topic, partitions, config)
         for topic in logs_of(stage, self.plan.app, self.prefix):
             self.topic(topic, size, {**COMPACTED, **self.room})
 
@@ -137,6 +140,7 @@ def logs_of(stage: Stage, app: str, prefix: str) -> list[str]:
 
 def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     """The settings of topics that hold the sources' data in another form, by the sources' settings: a record as large as its
-    source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
+    source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog, and a
+    request into its answer."""
     largest = max((int(config["max.message.bytes"]) for config in configs.values()), default=USUAL)
     return {"max.message.bytes": str(2 * largest)}
