@@ -97,6 +97,15 @@ def test_when_an_epoch_is_due(
     assert folded(*records).due(Millis(now), every, new, fingerprint) is due
 
 
+def test_the_end_is_reached_by_an_epoch_that_has_read_all_of_it_with_the_present_definition() -> None:
+    target = {P0: Offset(3), P1: Offset(4)}
+    assert not folded().reaches(target, "f")
+    assert not folded(opened(0, ends=(3, 4))).reaches(target, "f")
+    assert not folded(opened(0, ends=(3, 3)), completed(0)).reaches(target, "f")
+    assert folded(opened(0, ends=(3, 4)), completed(0)).reaches(target, "f")
+    assert not folded(opened(0, ends=(3, 4)), completed(0)).reaches(target, "g")
+
+
 def test_an_epoch_reads_all_or_what_is_new_since_the_last_complete_one() -> None:
     starts, ends = {P0: Offset(5), P1: Offset(0)}, {P0: Offset(90), P1: Offset(20)}
     epochs = folded(

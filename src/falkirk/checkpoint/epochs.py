@@ -140,6 +140,19 @@ class Epochs:
         """Where the newest complete epoch stopped reading."""
         return {} if self.complete is None else {r.partition: r.end for r in self.complete.division}
 
+    def reaches(self, target: Mapping[InputPartition, Offset], fingerprint: str) -> bool:
+        """Whether the newest complete epoch, of this definition, has read up to these offsets.
+
+        >>> Epochs().reaches({}, "f")
+        False
+        """
+        complete, read = self.complete, self.read
+        return (
+            complete is not None
+            and complete.fingerprint == fingerprint
+            and all(read.get(p, 0) >= end for p, end in target.items())
+        )
+
     def admit(self, offset: Offset, record: EpochRecord) -> bool:
         """Take the next record; returns whether it counts."""
         match record:

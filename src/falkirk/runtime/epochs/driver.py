@@ -20,7 +20,7 @@ import msgspec
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
-from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Published
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog, close_part, publisher
@@ -156,7 +156,7 @@ class Driver:
 
     def _finished(self, epochs: Epochs) -> bool:
         """Whether nothing is left to drive."""
-        return self._target is not None and _reaches(epochs, self._target)
+        return self._target is not None and epochs.reaches(self._target, self._batch.stage.fingerprint)
 
     def _due(self, epochs: Epochs) -> bool:
         stage, new = self._batch.stage, 0
@@ -287,9 +287,3 @@ class Driver:
 def _published(parts: Sequence[Part], progress_by_part: Standings) -> bool:
     """Whether every result partition of the epoch is published."""
     return all(part.over(progress_by_part[part.place][0]) is Outcome.PUBLISHED for part in parts)
-
-
-def _reaches(epochs: Epochs, target: Mapping[InputPartition, Offset]) -> bool:
-    """Whether the newest complete epoch has read that far."""
-    read = epochs.read
-    return epochs.complete is not None and all(read.get(p, 0) >= end for p, end in target.items())
