@@ -13,7 +13,7 @@ appends what it proposes, reads back what counts, and obeys that; a second drive
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -87,6 +87,8 @@ class Complete(NamedTuple):
     opened: Opened
     completed: Completed
     opening: Offset
+    adds: bool = False
+    """Whether it has read no more than what followed the complete epoch before it, so that the rows of both count."""
 
 
 @dataclass(slots=True)
@@ -111,8 +113,9 @@ class Epochs:
     first: Opened | None = None
     """The first known epoch."""
     shown: dict[str, OutputEnds] = field(default_factory=dict)
-    """By output: from where on rows may be visible that the next epoch must replace. They are of the newest complete epoch
-    that wrote it, and of epochs abandoned after that one, or before any was complete."""
+    """By output: from where on rows may be visible that an epoch over the whole history must replace. They are of the newest
+    complete epoch that wrote it, of those before it that it has only added to, and of epochs abandoned after these, or before
+    any was complete."""
     asked: bool = False
     """An epoch was asked for after the newest opened."""
     abandon: bool = False
@@ -134,6 +137,11 @@ class Epochs:
     def complete(self) -> Opened | None:
         """The newest complete epoch."""
         return self.kept[-1].opened if self.kept else None
+
+    @property
+    def first_is_gone(self) -> bool:
+        """Whether the record of the very first epoch is deleted."""
+        return self.first is not None and self.first.epoch > 0
 
     @property
     def read(self) -> dict[InputPartition, Offset]:
@@ -171,9 +179,9 @@ class Epochs:
                 if counts and self.opened is not None:
                     self.ended, self.abandon = record, False
                     if isinstance(record, Completed):
-                        self.kept.append(Complete(self.opened, record, self.opening))
-                        # Of the kept ones alone: another driver, who reads a trimmed log, must find the same.
-                        self.shown = {o.topic: o for c in self.kept for o in c.opened.outputs}
+                        adds = self.complete is not None and reads_on(self.complete, self.opened)
+                        self.kept.append(Complete(self.opened, record, self.opening, adds))
+                        self.shown = _visible(self.kept)
             case EpochRequest(what="open"):
                 counts = self.asked = True
             case _:
@@ -194,6 +202,26 @@ class Epochs:
         if isinstance(every, int):
             return fresh >= every
         return self.opened is None or now - self.opened.clock >= every / timedelta(milliseconds=1)
+
+
+def reads_on(before: Opened, after: Opened) -> bool:
+    """Whether an epoch reads nothing again of what the one before it has read."""
+    starts = {r.partition: r.start for r in after.division}
+    return bool(starts) and all(starts.get(r.partition, r.end) >= r.end for r in before.division)
+
+
+def _visible(kept: Sequence[Complete]) -> dict[str, OutputEnds]:
+    """See `Epochs.shown`. Of the kept ones alone: another driver, who reads a trimmed log, must find the same."""
+    shown: dict[str, OutputEnds] = {}
+    for n, complete in enumerate(kept):
+        outputs = {o.topic: o for o in complete.opened.outputs}
+        if n == 0 < complete.opened.epoch and len(kept) > 1 and kept[1].adds:
+            # This one may have added, too, to epochs that are not known any more.
+            outputs = {t: msgspec.structs.replace(o, ends=(Offset(0),) * len(o.ends)) for t, o in outputs.items()}
+        elif n > 0 and complete.adds:
+            outputs |= {t: shown[t] for t, o in outputs.items() if t in shown and shown[t].topic_id == o.topic_id}
+        shown |= outputs
+    return shown
 
 
 def _id_of(opened: Opened, topic: str) -> str | None:

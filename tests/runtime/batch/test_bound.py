@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 import falkirk as fk
-from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, OutputEnds
+from falkirk.checkpoint.epochs import KEPT, Abandoned, Completed, Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.connectors.kafka.admin.described import TopicInfo
@@ -64,6 +66,49 @@ def test_an_epoch_replaces_what_any_epoch_before_has_left_in_its_sinks() -> None
     assert opened(3, old=9, new=70) == [("old", 8, 9), ("new", 60, 70)], "of an epoch before the last one"
     ended(3, whole=False)
     assert opened(4, old=10, new=75) == [("old", 8, 10), ("new", 60, 75)]
+
+
+def added(count: int, known: int) -> Epochs:
+    """So many epochs of only what is new: 10 records each, and one more of the output. Not all are `known` any more."""
+    epochs = Epochs()
+    for epoch in range(count - known, count):
+        outputs = (OutputEnds("out", "id of out", (Offset(epoch),)),)
+        reads = (read("bids", 10 * epoch, 10 * epoch + 10),)
+        epochs.admit(Offset(2 * epoch), Opened(Epoch(epoch), Millis(0), reads, outputs, "f"))
+        epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
+    return epochs
+
+
+class Offsets:
+    """`Topics`, of partitions that begin and end here."""
+
+    def __init__(self, earliest: int, latest: int) -> None:
+        self.known = {"earliest": Offset(earliest), "latest": Offset(latest)}
+
+    def offsets(self, places: Collection[TopicPartition], at: str) -> dict[TopicPartition, Offset]:
+        return dict.fromkeys(places, self.known[at])
+
+
+@pytest.mark.parametrize("count", [3, KEPT, KEPT + 7])
+@pytest.mark.parametrize(("start", "begins"), [("earliest", 2), ({0: 5}, 5)])
+def test_the_whole_history_after_epochs_of_what_was_new_is_all_of_it(
+    count: int, start: str | dict[int, int], begins: int
+) -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    flow.source("bids", key="n", value=fk.Json({"n": int}), start=start).sink("out", key="n", value=fk.Json())
+    batch, topics = bound(flow), Offsets(2, 10 * count)
+    epochs = added(count, min(count, KEPT))
+    if count <= KEPT:
+        begins = 2  # where the first epoch began is on record, and it is not there any more
+    for epoch in (count, count + 1):
+        starts = batch.starts(topics, epochs)  # type: ignore[arg-type]
+        assert [*starts.values()] == [begins], "the first epoch over the whole history, or the next"
+        now = read("bids", begins, 10 * count)
+        outputs = (OutputEnds("out", "id of out", (Offset(epoch + 2),)),)
+        epochs.admit(Offset(2 * epoch), Opened(Epoch(epoch), Millis(0), (now,), outputs, "f"))
+        replaced = [(int(was), int(end)) for _, _, was, end in batch.replaced(epochs)]
+        assert replaced == [(0, count + 2) if epoch == count else (count + 2, count + 3)]
+        epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
 
 
 def test_what_another_definition_has_read_may_still_lack_its_dead_letters() -> None:

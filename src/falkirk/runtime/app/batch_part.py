@@ -55,10 +55,15 @@ class BoundBatch:
         kept = topics.offsets(self.places.values(), "earliest")
         begun: dict[InputPartition, Offset] = {}
         for opened in filter(None, (epochs.first, *(c.opened for c in epochs.kept), epochs.opened)):
-            begun = {r.partition: r.start for r in opened.division} | begun
+            for r in opened.division:  # an epoch of what is new begins later
+                begun[r.partition] = min(r.start, begun.get(r.partition, r.start))
         # A topic that was made again, or has more partitions, is read from its beginning.
-        known = {p.place.topic for p in begun}
-        begun |= self._chosen(topics, {source.topic for source in self.stage.inputs} - known)
+        sources, known = {source.topic for source in self.stage.inputs}, {p.place.topic for p in begun}
+        chosen = self._chosen(topics, sources - known)
+        if self.stage.regime.history == "whole" and epochs.kept and epochs.kept[-1].adds and epochs.first_is_gone:
+            # All that is on record may have read only what was new: where the first one began is not known any more.
+            chosen = self._chosen(topics, sources)
+        begun |= {p: min(at, begun.get(p, at)) for p, at in chosen.items()}
         return {p: max(begun.get(p, Offset(0)), kept[place]) for p, place in self.places.items()}
 
     def _chosen(self, topics: Topics, new: Set[str]) -> dict[InputPartition, Offset]:
