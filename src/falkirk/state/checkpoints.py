@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,6 +45,9 @@ GRACE = timedelta(hours=1)
 
 FRESH = GRACE / 2
 """How long an upload relies on a file that no version names: shorter, as clocks differ and requests take time."""
+
+FileId = tuple[int, int, int]
+"""Inode, size and time of the last change: other contents have another."""
 
 Report = Callable[[int, int], None]
 """Called during a copy, with bytes done and bytes in all."""
@@ -69,7 +72,8 @@ class CheckpointStore:
     def __init__(self, store: ObjectStore, identity: Identity) -> None:
         self._objects = TaskObjects(store, identity)
         self._identity = identity
-        self._hashes: dict[tuple[int, int, int], str] = {}
+        self._hashes: dict[FileId, str] = {}
+        """Of the files of the version that was uploaded last."""
         self._turn = threading.Lock()
         self._looked = False
         self._newest: RemoteVersion | None = None
@@ -131,7 +135,7 @@ class CheckpointStore:
         if before is not None and before.step == progress.step >= 0 and self._is_whole(before):
             return before
         files = sorted(file for file in folder.iterdir() if file.name not in ("LOCK", "LOG"))
-        version = RemoteVersion(self._identity, progress, tuple(self._describe(file) for file in files))
+        version = RemoteVersion(self._identity, progress, self._described(files))
         shared = before.objects() if before is not None else {}
         there = {**shared, **self._relied_on()}
         missing = {
@@ -245,17 +249,23 @@ class CheckpointStore:
         for what in ("versions/", "bases/", "files/"):
             self._objects.delete(list(self._objects.list(what)))
 
-    def _describe(self, file: Path) -> RemoteFile:
-        """Name, hash and size. A table file never changes: it is hashed once for all versions that link to it."""
+    def _described(self, files: Iterable[Path]) -> tuple[RemoteFile, ...]:
+        """Names, hashes and sizes. A table file never changes: it is hashed once for all versions that link to it."""
+        known, self._hashes = self._hashes, {}
+        return tuple(self._describe(file, known) for file in files)
+
+    def _describe(self, file: Path, known: Mapping[FileId, str]) -> RemoteFile:
         stat = file.stat()
         if stat.st_size <= SMALL:
             data = file.read_bytes()
             return RemoteFile(file.name, hashlib.blake2b(data, digest_size=16).hexdigest(), len(data), data)
-        known = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        if known not in self._hashes:
+        same = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        found = known.get(same)
+        if found is None:
             with file.open("rb") as opened:
-                self._hashes[known] = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        return RemoteFile(file.name, self._hashes[known], stat.st_size)
+                found = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        self._hashes[same] = found
+        return RemoteFile(file.name, found, stat.st_size)
 
 
 def _steps(listed: Iterable[str]) -> list[int]:

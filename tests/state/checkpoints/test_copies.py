@@ -105,6 +105,15 @@ def test_a_table_file_is_hashed_once(store: RocksStore, remote: ObjectStore, mon
     assert len(tables) == len(set(tables)) >= 3
 
 
+def test_only_the_hashes_of_the_last_version_are_remembered(store: RocksStore, remote: ObjectStore) -> None:
+    """Each version has new tables: a worker that runs for months would remember millions."""
+    there = CheckpointStore(remote, WHOSE)
+    for step in range(12):
+        number = advance(store, step)
+        version = there.upload(store.version_folder(number), store.version_progress(number))
+    assert set(there._hashes.values()) == {file.hash for file in version.files}
+
+
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked of the checkpoint store."""
