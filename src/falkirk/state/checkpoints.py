@@ -163,7 +163,8 @@ class CheckpointStore:
                 where=self._objects.folder,
                 hint="the next version is uploaded whole",
             )
-        self._floor = low_watermark(v.progress for v in (before, version) if v is not None)
+        counts = [v for v in (before, version) if v is not None and self._bad.isdisjoint(f.hash for f in v.files)]
+        self._floor = low_watermark(v.progress for v in counts)
         self._newest = version
         return version
 

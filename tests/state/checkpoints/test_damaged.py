@@ -97,3 +97,25 @@ def test_a_damaged_version_is_replaced_by_the_next_upload_of_its_step(
         copies.download(copies.read(0), made(tmp_path / "damaged"))
     copies.upload(store.version_folder(number), store.version_progress(number))
     assert restored(remote, 0, tmp_path / "there")[0] == contents(0)
+
+
+@pytest.mark.parametrize("damage", [damage_file, drop_file])
+def test_a_version_that_was_found_damaged_is_not_what_a_recovery_may_need(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, damage: Callable[[ObjectStore, RemoteVersion], None]
+) -> None:
+    """Whoever finds it so goes on from the one before, which must stay until two more are there."""
+    older = upload(store, remote, advance(store, 0))
+    newest = upload(store, remote, advance(store, 1))
+    own = [file for file in newest.files if file.hash not in older.objects()]
+    damage(remote, msgspec.structs.replace(newest, files=tuple(own)))
+    copies = CheckpointStore(remote, WHOSE)
+    with pytest.raises(DamagedError):
+        copies.download(copies.read(1), made(tmp_path / "damaged"))
+    install_version(tmp_path / "there", WHOSE, 1, lambda empty: copies.download(older, empty))
+    there, floors = RocksStore(tmp_path / "there", WHOSE), []
+    for step in (2, 3):
+        number = advance(there, step)
+        copies.upload(there.version_folder(number), there.version_progress(number))
+        floors.append(copies.floor.step)
+    there.close()
+    assert floors == [-1, 2]
