@@ -230,6 +230,7 @@ class CheckpointStore:
         Returns the deleted steps. A file younger than `grace` is kept: an upload may be about to name it. Raises StateError
         if a version that stays cannot be read: then no file is deleted, as the version may need it.
         """
+        self._objects.tidy(grace)
         listed = self._objects.list("")
         *older, newest = _steps(listed) or [-1]
         gone = [version for version in older if version < step]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +89,17 @@ class TaskObjects:
                     obstore.delete(self._store, paths)
                 except FileNotFoundError:
                     self._delete_each(paths)
+
+    def tidy(self, grace: timedelta) -> None:
+        """In a folder, delete what killed uploads have left, if it is older than `grace`. The library writes an object to
+        NAME#NUMBER, which it does not list, and then renames it."""
+        if isinstance(self._store, LocalStore):
+            before = time.time() - grace.total_seconds()
+            with self._errors(self.folder):
+                for part in (Path(str(self._store.prefix)) / self.folder).glob("*/*#*"):
+                    with suppress(FileNotFoundError):
+                        if part.stat().st_mtime <= before:
+                            part.unlink()
 
     def _delete_each(self, paths: Iterable[str]) -> None:
         """Some stores report a missing object: another worker may have deleted it first."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,6 +37,20 @@ def test_a_young_file_is_left_for_the_upload_that_may_need_it(store: RocksStore,
     assert "app/stats/0/files/young" in objects(remote)
     there.delete_below(0, grace=NOW)
     assert "app/stats/0/files/young" not in objects(remote)
+
+
+def test_what_a_killed_upload_has_left_in_a_folder_goes_when_it_is_old(store: RocksStore, tmp_path: Path) -> None:
+    """The library names it so, and does not list it."""
+    there = connect((tmp_path / "copies").as_uri())
+    version = upload(store, there, advance(store, 0))
+    folder = tmp_path / "copies" / "app" / "stats" / "0"
+    old, young = folder / "files" / f"{version.files[0].hash}#1", folder / "versions" / "1.json#1"
+    for part in (old, young):
+        part.write_bytes(b"a part")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    assert len(objects(there)) == len(version.files) + 1, "they are not listed"
+    CheckpointStore(there, WHOSE).delete_below(0)
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 def test_clear_leaves_nothing_of_the_task_and_everything_of_others(store: RocksStore, remote: ObjectStore) -> None:
