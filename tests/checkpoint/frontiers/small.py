@@ -32,6 +32,10 @@ def times_of(domain: Domain) -> list[Time]:
             return [(n,) for n in range(5)]
         case Structured(arity=2):
             return [*product(range(3), (0, 1, 2, 3, FOREVER))]
+        case Structured(arity=3):
+            times = product(range(2), (0, 1, FOREVER), (0, 1, FOREVER))
+            # In a total order nothing comes after all rounds.
+            return [t for t in times if domain.order == "product" or t[1] != FOREVER or t[2] == FOREVER]
         case _:
             return [*product("ab", range(1, 4))]
 
@@ -126,11 +130,14 @@ def systems(draw: st.DrawFn) -> tuple[Graph, dict[str, list[Checkpoint]]]:
 
 
 LOOP, TOTAL = Structured(2), Structured(2, "lexicographic")
+INNER_LOOP, INNER_TOTAL = Structured(3), Structured(3, "lexicographic")
+INSIDE = {LOOP: EPOCHS, TOTAL: EPOCHS, INNER_LOOP: LOOP, INNER_TOTAL: TOTAL}
+"""The domains in loops, and those around them."""
 PROJECTIONS: list[tuple[Projection, Domain, Domain]] = [
     (Same(), EPOCHS, EPOCHS),
     (Unknown(), EPOCHS, EPOCHS),
-    *((Enter(inside), EPOCHS, inside) for inside in (LOOP, TOTAL)),
-    *((Leave(inside), inside, EPOCHS) for inside in (LOOP, TOTAL)),
-    *((Around(inside), inside, inside) for inside in (LOOP, TOTAL)),
+    *((Enter(inside), outside, inside) for inside, outside in INSIDE.items()),
+    *((Leave(inside), inside, outside) for inside, outside in INSIDE.items()),
+    *((Around(inside), inside, inside) for inside in INSIDE),
 ]
 """Each with the domains of its sender and of its receiver."""

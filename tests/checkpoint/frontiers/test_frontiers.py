@@ -7,12 +7,12 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.checkpoint.frontiers.small import ALL, EPOCHS, LOOP, NOTHING, PROJECTIONS, TOTAL, frontiers, times_of
+from tests.checkpoint.frontiers.small import ALL, EPOCHS, INSIDE, LOOP, NOTHING, PROJECTIONS, frontiers, times_of
 
 from falkirk.checkpoint.frontiers import FOREVER, Domain, Frontier, Sequences, Structured
 from falkirk.checkpoint.frontiers.projections import Message, Projection, Recorded, Same, check
 
-DOMAINS: list[Domain] = [EPOCHS, LOOP, TOTAL, Sequences()]
+DOMAINS: list[Domain] = [EPOCHS, *INSIDE, Sequences()]
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
@@ -60,7 +60,7 @@ def test_projections_are_monotone_and_within_is_the_adjoint_of_sends(
     assert (phi.sends(f) <= h) == (f <= phi.within(h))
 
 
-@pytest.mark.parametrize("inside", [LOOP, TOTAL], ids=repr)
+@pytest.mark.parametrize("inside", INSIDE, ids=repr)
 @given(data=st.data())
 def test_loops_keep_the_contract_on_all_that_they_may_send(inside: Structured, data: st.DataObject) -> None:
     for phi, before, _ in PROJECTIONS:
@@ -73,21 +73,19 @@ def test_loops_keep_the_contract_on_all_that_they_may_send(inside: Structured, d
             case "Leave":
                 history = [Message(t, t[:-1]) for t in causes]
             case _:
-                history = [Message(t, (t[0], int(t[1]) + 1)) for t in causes]
+                history = [Message(t, (*t[:-1], int(t[-1]) + 1)) for t in causes]
         assert check(phi, history, [data.draw(frontiers(before))]) is None
 
 
-@pytest.mark.parametrize("inside", [LOOP, TOTAL], ids=repr)
+@pytest.mark.parametrize("inside", INSIDE, ids=repr)
 def test_projections_of_loops_are_as_large_as_they_may_be(inside: Structured) -> None:
     """One more time would break the contract, for frontiers below a time."""
     for phi, before, behind in PROJECTIONS:
         if getattr(phi, "inside", None) != inside:
             continue
-        step = {"Enter": lambda t: (*t, 0), "Leave": lambda t: t[:-1], "Around": lambda t: (t[0], t[1] + 1)}
+        step = {"Enter": lambda t: (*t, 0), "Leave": lambda t: t[:-1], "Around": lambda t: (*t[:-1], t[-1] + 1)}
         sent = step[type(phi).__name__]
-        wide = [t for t in times_of(before) if FOREVER not in t]
-        wide += [(t[0], 9) for t in wide if len(t) == 2] + [(n, 9) for n in range(9) if len(wide[0]) == 2]
-        wide += [(n,) for n in range(9) if len(wide[0]) == 1]
+        wide = [*product((*range(5), 9), repeat=len(times_of(before)[0]))]
         for top in times_of(before):
             f = Frontier.below(before, [top])
             may = [sent(t) for t in wide if t not in f]  # type: ignore[no-untyped-call]

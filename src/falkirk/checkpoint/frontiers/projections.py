@@ -138,12 +138,11 @@ class Around:
     def __call__(self, f: Frontier) -> Frontier:
         if f.whole:
             return f
-        next_round = [(*t[:-1], _plus(t[-1], 1)) for t in f.times if t[-1] != FOREVER]
+        next_round = [(*t[:-1], _plus(t[-1], 1)) for t in f.times]
         if self.inside.order == "product":
-            every = [(*t[:-1], FOREVER) for t in f.times if t[-1] == FOREVER]
-            return Frontier.below(self.inside, [*next_round, *every, (*[FOREVER] * (self.inside.arity - 1), 0)])
+            return Frontier.below(self.inside, [*next_round, (*[FOREVER] * (self.inside.arity - 1), 0)])
         # In a total order, round 0 of a time comes after all rounds of the time before it.
-        following = [(*_after(t[:-1]), 0) for t in f.times if t[-1] == FOREVER]
+        following = [(*after, 0) for t in f.times if t[-1] == FOREVER and (after := _after(t[:-1])) is not None]
         return Frontier.below(self.inside, [*next_round, *following, (0,) * self.inside.arity])
 
     def sends(self, f: Frontier) -> Frontier:
@@ -237,9 +236,17 @@ def _plus(part: str | int, by: int) -> int:
     return part if part == FOREVER else part + by
 
 
-def _after(time: Time) -> Time:
-    """The next time of a total order, if each time has finitely many rounds."""
-    return (*time[:-1], _plus(time[-1], 1))
+def _after(time: Time) -> Time | None:
+    """The next time of a total order, if each time has finitely many rounds; None if there is none.
+
+    >>> _after((1, 4)), _after((1, FOREVER)), _after((FOREVER, FOREVER))
+    ((1, 5), (2, 0), None)
+    """
+    *outer, last = time
+    if last != FOREVER:
+        return (*outer, _plus(last, 1))
+    after = _after(tuple(outer)) if outer else None
+    return None if after is None else (*after, 0)
 
 
 def _before(time: Time) -> Time | None:
