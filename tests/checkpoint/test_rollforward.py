@@ -178,9 +178,33 @@ def test_a_part_of_a_changelog_that_is_old_is_read_again(days: int, kept: bool) 
     store = MemoryStore(IDENTITY)
     with pytest.raises(Died):
         roll(Changelog(chunks=6), store, now=100 * DAY)
-    owned = Owned(EAGER, Phase.FENCING, Nonce("n"))
-    found = driver.run(EAGER.recovery.open(means(None, At((100 + days) * DAY), OneStore(store)), owned))
-    assert (found.progress.ahead == 6) is kept
+    assert rolled(store, (100 + days) * DAY, STEPS[9:10]) == ([*range(6, 10)] if kept else [*range(10)])
+
+
+@pytest.mark.parametrize(
+    ("first_missed", "days_ago", "kept"),
+    [(None, 0, True), (4, 1, True), (4, 6, False), (5, 1, False)],
+    ids=["nothing", "a new step", "an old step", "nobody knows how old"],
+)
+def test_a_store_of_a_task_that_was_idle_for_long_is_good_if_what_it_lacks_is_new(
+    first_missed: int | None, days_ago: int, kept: bool
+) -> None:
+    """Otherwise, all state was read from the changelog after some idle days, whatever its size."""
+    store, now = MemoryStore(IDENTITY), 100 * DAY
+    store.write({}, Progress(3, 4, 8, now - 50 * DAY))
+    own = (Offset(3), structs.replace(STEPS[3][1], clock=Millis(now - 50 * DAY)))
+    missed = [] if first_missed is None else STEPS[first_missed : first_missed + 1]
+    steps = [own, *((offset, structs.replace(r, clock=Millis(now - days_ago * DAY))) for offset, r in missed)]
+    assert rolled(store, now, steps) == ([8, 9] if kept else [*range(10)])
+
+
+def rolled(store: MemoryStore, now: int, steps: list[tuple[Offset, StepRecord]]) -> list[int]:
+    """The offsets of the changelog that were read until the task has recovered."""
+    log, owned = Changelog(), Owned(EAGER, Phase.FENCING, Nonce("n"), store)
+    while not driver.run(EAGER.recovery.recover(means(log, At(now), OneStore(store)), owned, steps, BOUNDS)):
+        pass
+    assert owned.opened().progress.step == steps[-1][1].step
+    return log.read
 
 
 def test_a_task_that_is_lazy_now_begins_with_a_store_that_has_no_part_of_a_changelog() -> None:

@@ -16,7 +16,7 @@ from falkirk.checkpoint.records import RecordedStep
 from falkirk.checkpoint.regimes.recovery import LogBounds, Means, Recovery
 from falkirk.checkpoint.tasks import ClosedStep, Owned
 from falkirk.errors import StateError
-from falkirk.state.store import Progress, Store
+from falkirk.state.store import Progress
 
 TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
 """delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
@@ -49,31 +49,27 @@ class Eager(Recovery):
         """After the step's last change."""
         return written[self.changelog] + 1 if self.changelog in written else before
 
-    async def open(self, means: Means, owned: Owned) -> Store:
-        """The task's store, or an empty one if the store is too old to be rolled along a compacted changelog.
-
-        A store that was begun empty may be too old, too, if it has a part of the changelog.
-
-        A tombstone may be gone after `TOMBSTONE_RETENTION`; a key it deleted would come back. Half of it leaves room for
-        clocks that disagree and for the time that rolling takes. A changelog begins after the base, so it cannot rebuild a
-        store that has one: `check_age` sees whether that is too old, when there is something to roll.
-        """
-        store = await super().open(means, owned)
-        progress = store.progress
-        empty = progress.step < 0 and progress.ahead < 0
-        if empty or progress.base >= 0 or not _old(means.clock, progress.clock):
-            return store
-        store.close()
-        return await means.stores.fresh(owned.task.id)
-
     async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
-        """Apply the rest of the changelog. False: meanwhile it became too old."""
+        """Apply the rest of the changelog. False: the store is too old for that, or became so meanwhile. An empty one is in
+        its place, unless it has a base, which the changelog begins after."""
         self.check_age(means.clock, owned, steps)
-        if await self._roll(means.log, means.clock, owned, steps, bounds):
+        progress = owned.opened().progress
+        lacks = self.outdated(progress, steps, means.clock.now())
+        if not lacks and await self._roll(means.log, means.clock, owned, steps, bounds):
             return True
         owned.opened().close()
-        owned.store = await self.open(means, owned)
+        based = progress.base >= 0
+        owned.store = await (self.open(means, owned) if based else means.stores.fresh(owned.task.id))
         return False
+
+    def outdated(self, progress: Progress, steps: Sequence[RecordedStep], now: Millis) -> bool:
+        """Whether tombstones that a store with this progress lacks may be gone, if it is not empty.
+
+        A tombstone may be gone after `TOMBSTONE_RETENTION`; a key it deleted would come back. Half of it leaves room for
+        clocks that disagree and for the time that rolling takes.
+        """
+        empty = progress.step < 0 and progress.base < 0 and progress.ahead < 0
+        return not empty and _outdated(progress, steps, progress.clock, now)
 
     def replay(self, progress: Progress, steps: Sequence[RecordedStep], bounds: LogBounds) -> Replay:
         """The changelog from the store's position to its end, in one reading. Compaction may have left fewer records."""
@@ -120,7 +116,7 @@ class Eager(Recovery):
                 log.report_obstacle(place, position, mark, await obstacle(log, place, position, mark))
             if changes:
                 store.write(changes, before.partly(position, since))
-            if _outdated(clock, owned, steps, since):
+            if _outdated(store.progress, steps, since, clock.now()):
                 return False
         # Behind the mark: it need not be read when the task is taken over again.
         store.write({}, before.at(last.step, offset + 1, after(mark), last.clock))
@@ -129,7 +125,7 @@ class Eager(Recovery):
     def check_age(self, clock: Clock, owned: Owned, steps: Sequence[RecordedStep]) -> None:
         """A store with a base lacks no step that is so old that its tombstones may be gone. Raises StateError."""
         progress = owned.opened().progress
-        if progress.base < 0 or not _outdated(clock, owned, steps, progress.clock):
+        if progress.base < 0 or not self.outdated(progress, steps, clock.now()):
             return
         raise StateError(
             f"the newest state of task {owned.task.id} is of step {progress.step}, and too old to be rolled along its "
@@ -140,17 +136,13 @@ class Eager(Recovery):
         )
 
 
-def _old(clock: Clock, since: int) -> bool:
-    return clock.now() - since > TOMBSTONE_RETENTION // 2
+def _outdated(progress: Progress, steps: Sequence[RecordedStep], since: int, now: Millis) -> bool:
+    """Whether tombstones of steps that a store lacks may be gone. `since`: when its part of the changelog was current.
 
-
-def _outdated(clock: Clock, owned: Owned, steps: Sequence[RecordedStep], since: int) -> bool:
-    """Whether tombstones of steps that the store lacks may be gone. `since`: when its part of the changelog was current.
-
-    A store with a base lacks what was written since the first step after its own, even if it was idle for long before.
+    A store at a step, or with a base, lacks what was written since the first step after its own, even if the task was idle
+    for long before.
     """
-    progress = owned.opened().progress
     missed = [record for _, record in steps if record.step > progress.step]
-    if progress.base >= 0 and missed and missed[0].step == progress.step + 1:
+    if max(progress.step, progress.base) >= 0 and missed and missed[0].step == progress.step + 1:
         since = missed[0].clock
-    return bool(missed) and _old(clock, since)
+    return bool(missed) and now - since > TOMBSTONE_RETENTION // 2

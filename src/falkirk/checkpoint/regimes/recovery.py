@@ -105,6 +105,10 @@ class Recovery:
         DivergenceError."""
         raise NotImplementedError
 
+    def outdated(self, progress: Progress, steps: Sequence[RecordedStep], now: Millis) -> bool:
+        """Whether the log may have lost what a store with this progress lacks. `steps`: those from its own on."""
+        return False
+
     def replay(self, progress: Progress, steps: Sequence[RecordedStep], bounds: LogBounds) -> Replay:
         """What `recover` replays over a store with this progress."""
         return NOTHING

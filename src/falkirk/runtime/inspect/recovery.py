@@ -11,13 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
 from falkirk.checkpoint.planning import Kept, Rates, TaskFacts, plan
 from falkirk.checkpoint.planning.plan import Sends
 from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes import LogBounds, Recovery
-from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.host.settings import Settings
@@ -119,7 +118,8 @@ class Facts:
         if recovery.log_partitions:
             place = recovery.log_partitions[0]
             self.logs[f"{stage.id}/{number}"], log = f"{place.topic}[{place.partition}]", bounds.ends[place]
-        if version is not None and not self._outdated(recovery, version):
+        now = Millis(int(time.time() * 1000))
+        if version is not None and not recovery.outdated(version.progress, steps, now):
             at = version.progress
             begins = None if log is None else (max(at.applied, bounds.begins[place]), log)
             replay = recovery.replay(at, steps, bounds)
@@ -143,11 +143,6 @@ class Facts:
         name, layout = f"{stage.id}/{number}", self._layout
         whose = Identity(layout.app, name, stage.fingerprint, stage.state, layout.incarnation)
         return CheckpointStore(connect(url), whose).newest(last)
-
-    def _outdated(self, recovery: Recovery, version: RemoteVersion) -> bool:
-        """Whether tombstones may be gone that a store this old lacks: it is rebuilt from its changelog."""
-        old = time.time() * 1000 - version.progress.clock > TOMBSTONE_RETENTION / 2
-        return recovery.rebuilds and version.progress.base < 0 and old
 
     def _log(self, stage: StageRecord, number: int) -> tuple[Recovery, LogBounds]:
         """A task's recovery, and its part of the regime's topics."""
