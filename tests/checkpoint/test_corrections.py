@@ -12,7 +12,7 @@ from falkirk.checkpoint.correction import covered, units
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.invariants import chain
 from falkirk.checkpoint.records import Range, StepRecord
-from falkirk.checkpoint.regimes import Lazy
+from falkirk.checkpoint.regimes import Lazy, LogBounds, Means
 from falkirk.checkpoint.regimes.lazy import reopen
 from falkirk.checkpoint.tasks import InvariantError, Owned, Task
 from falkirk.errors import StateError
@@ -38,7 +38,8 @@ def recorded(*corrections: tuple[int, int]) -> list[tuple[Offset, StepRecord]]:
 
 def store(at: int) -> MemoryStore:
     made = MemoryStore(Identity("app", "s/0", "f"))
-    made.write({}, Progress(at, 2 * at + 1, 0))
+    if at >= 0:
+        made.write({}, Progress(at, 2 * at + 1, 0))
     return made
 
 
@@ -82,6 +83,9 @@ class Versions:
         self.asked.append(at)
         return store(max((n for n in self.steps if n < at), default=-1))
 
+    async def newer(self, task: TaskId, than: Step, go_on: object) -> MemoryStore:
+        return store(max(n for n in [than, *self.steps] if n >= than))
+
 
 def test_a_store_gives_way_to_an_older_one_each_time_or_to_none() -> None:
     stores: Any = Versions([1, 4, 8])
@@ -92,3 +96,17 @@ def test_a_store_gives_way_to_an_older_one_each_time_or_to_none() -> None:
     for below in (Step(3), None):
         with pytest.raises(StateError, match="the steps after it are deleted already"):
             driver.run(reopen(stores, owned, below))
+
+
+def test_a_store_among_corrected_steps_that_are_deleted_gives_way_to_a_newer_one() -> None:
+    """A host that was away comes back, and the checkpoint store did not answer at first. No older version leads on."""
+    owned = Owned(TASK, store=store(4))
+    means = Means(None, Versions([6, 9]), Replayer(), None)  # type: ignore[arg-type]
+    steps = recorded((6, 3))[6:]
+    while not driver.run(TASK.recovery.recover(means, owned, steps, LogBounds({}, {}))):
+        pass
+    assert owned.opened().progress.step == 9
+
+
+class Replayer:
+    corrects = False

@@ -39,10 +39,13 @@ class Lazy(Recovery):
         corrected steps; or it was at no step."""
         if not await roll_back(means, owned, steps):
             return False
+        if overtaken(owned, steps):  # so no older store leads on, either
+            await reopen(means.stores, owned)
+            return False
         below = covered(owned, steps)
         if below is None:
             below = torn(owned)
-        if below is not None or overtaken(owned, steps):
+        if below is not None:
             await reopen(means.stores, owned, below)
             return False
         await roll_divisions(means.replayer, owned, steps)
