@@ -14,8 +14,9 @@ cannot give one name to two states, nor delete each other's newer versions.
 An upload writes missing files first and the json last; a deletion goes the other way. If either is killed in between, it
 leaves the other versions complete, and files that the next deletion finds unreferenced.
 
-A version costs few requests: its new files, its json, and one look whether the version that it shares files with still
-exists. The existing objects are listed once, before the first upload, and remembered.
+A version costs few requests: its new files, its json, and one look whether the version that it shares files with is still
+the same. A worker that slept may have replaced it by its own of that step, which has other files; those of the one before
+are then nobody's. The existing objects are listed once, before the first upload, and remembered.
 
 A base is named by its backfill. It is not a version before a step has followed it: nobody opens what an abandoned backfill
 leaves. If copies of a base are uploaded at once, each replaces the other as a whole, and each is as good.
@@ -34,7 +35,7 @@ from pathlib import Path
 import msgspec
 from obstore.store import ObjectStore
 
-from falkirk.errors import DamagedError, DiskError
+from falkirk.errors import DamagedError, DiskError, StateError
 from falkirk.state import files, remote
 from falkirk.state.remote import SMALL, RemoteFile, RemoteVersion, base_path, version_path
 from falkirk.state.store import EMPTY, GoOn, Identity, Progress, low_watermark
@@ -115,7 +116,7 @@ class CheckpointStore:
         """Copy a version's missing files to the store. A step's version is copied once, and so is a backfill's base:
         `progress` before the first step means a base.
 
-        1. the missing files   2. the version's json   3. does the version that it shares files with still exist?
+        1. the missing files   2. the version's json   3. is the version that it shares files with still the same?
 
         The files of `folder` must be complete until `go_on` raises: its last call is before the json is written.
         """
@@ -132,8 +133,11 @@ class CheckpointStore:
                 with suppress(DamagedError):
                     return self.read(progress.step)
         before = self._newest
-        if before is not None and before.step == progress.step >= 0 and self._is_whole(before):
-            return before
+        if before is not None and before.step == progress.step >= 0:
+            if not self._is_same(before):
+                before = None
+            elif self._is_good(before):
+                return before
         files = sorted(file for file in folder.iterdir() if file.name not in ("LOCK", "LOG"))
         version = RemoteVersion(self._identity, progress, self._described(files))
         shared = before.objects() if before is not None else {}
@@ -154,8 +158,9 @@ class CheckpointStore:
                 report(done, total)
         go_on()
         self._objects.put(version.path, msgspec.json.encode(version))
-        if before is not None and shared.keys() & version.objects().keys() and not self._objects.exists(before.path):
-            # Another worker, which did not know of this upload, has deleted the version and may delete its files.
+        relied = before is not None and before.step != version.step and shared.keys() & version.objects().keys()
+        if before is not None and relied and not self._is_same(before):
+            # Another worker, which did not know of this upload, has deleted or replaced it, and may delete its files.
             self._objects.delete([version.path])
             self._newest, self._loose = None, {}
             raise DiskError(
@@ -163,8 +168,7 @@ class CheckpointStore:
                 where=self._objects.folder,
                 hint="the next version is uploaded whole",
             )
-        counts = [v for v in (before, version) if v is not None and self._bad.isdisjoint(f.hash for f in v.files)]
-        self._floor = low_watermark(v.progress for v in counts)
+        self._floor = low_watermark(v.progress for v in (before, version) if v is not None and self._is_good(v))
         self._newest = version
         return version
 
@@ -191,9 +195,16 @@ class CheckpointStore:
         self._loose = {name: found for name, found in self._loose.items() if found[1] > now}
         return {name: size for name, (size, _) in self._loose.items()}
 
-    def _is_whole(self, version: RemoteVersion) -> bool:
-        """Whether a version still exists, and was not found damaged."""
-        return self._bad.isdisjoint(file.hash for file in version.files) and self._objects.exists(version.path)
+    def _is_good(self, version: RemoteVersion) -> bool:
+        """Whether a version was not found damaged."""
+        return self._bad.isdisjoint(file.hash for file in version.files)
+
+    def _is_same(self, version: RemoteVersion) -> bool:
+        """Whether a version still exists, with the same files."""
+        try:
+            return self._read(version.path) == version
+        except StateError:
+            return False
 
     def download(self, version: RemoteVersion, folder: Path, report: Report | None = None) -> None:
         """Copy a version's files to an empty folder. Raises DamagedError if one is missing or has changed.

@@ -32,8 +32,8 @@ class TaskObjects:
     >>> from falkirk.state.objects import connect
     >>> objects = TaskObjects(connect("memory:///"), Identity("app", "stats/0", "f00"))
     >>> objects.put("files/ab", b"1")
-    >>> objects.get("files/ab"), list(objects.list("files/")), objects.exists("files/cd")
-    (b'1', ['files/ab'], False)
+    >>> objects.get("files/ab"), list(objects.list("files/"))
+    (b'1', ['files/ab'])
     """
 
     def __init__(self, store: ObjectStore, identity: Identity) -> None:
@@ -49,15 +49,6 @@ class TaskObjects:
         with self._errors(self.folder):
             pages = obstore.list(self._store, self._path(what))
             return {meta["path"].removeprefix(f"{self.folder}/"): meta for page in pages for meta in page}
-
-    def exists(self, name: str) -> bool:
-        """Whether the object exists."""
-        try:
-            with in_words(self.where(name)):
-                obstore.head(self._store, self._path(name))
-        except FileNotFoundError:
-            return False
-        return True
 
     def get(self, name: str) -> bytes:
         """An object's contents."""

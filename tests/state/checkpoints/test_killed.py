@@ -15,7 +15,7 @@ from tests.state.checkpoints.copies import NOW, WHOSE, Crash, advance, contents,
 from falkirk.errors import DiskError
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.remote import RemoteVersion
-from falkirk.state.rocks import RocksStore
+from falkirk.state.rocks import RocksStore, install_version
 
 
 def kill_at_each(
@@ -118,6 +118,32 @@ def test_an_upload_whose_files_are_deleted_meanwhile_fails_and_the_next_is_whole
     assert copies.versions() == []
     copies.upload(store.version_folder(number), store.version_progress(number))
     assert restored(remote, 1, tmp_path / "restored")[0] == contents(1)
+
+
+def test_files_of_a_version_that_another_worker_has_replaced_are_not_relied_on(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path
+) -> None:
+    """It slept while it uploaded its last step, which is also where the task was taken over: both have a version of it."""
+    slept, copies = CheckpointStore(remote, WHOSE), CheckpointStore(remote, WHOSE)
+    first = advance(store, 0)
+    version = slept.upload(store.version_folder(first), store.version_progress(first))
+    install_version(tmp_path / "there", WHOSE, 1, lambda empty: copies.download(version, empty))
+    there = RocksStore(tmp_path / "there", WHOSE)
+    number = advance(there, 1)
+    copies.upload(there.version_folder(number), there.version_progress(number))
+
+    number = advance(store, 1)
+    slept.upload(store.version_folder(number), store.version_progress(number))
+    slept.delete_below(slept.floor.step, grace=NOW)  # an hour has passed: what the other one has uploaded is nobody's
+
+    number = advance(there, 2)
+    with pytest.raises(DiskError, match="meanwhile"):
+        copies.upload(there.version_folder(number), there.version_progress(number))
+    copies.upload(there.version_folder(number), there.version_progress(number))
+    there.close()
+    assert copies.versions() == [0, 1, 2]
+    for step in range(3):
+        assert restored(remote, step, tmp_path / f"restored-{step}")[0] == contents(step)
 
 
 def test_what_a_killed_upload_has_left_is_not_uploaded_again(
