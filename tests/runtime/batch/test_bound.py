@@ -127,13 +127,14 @@ def test_only_what_epochs_have_left_can_be_left_out() -> None:
     epochs = Epochs()
     with pytest.raises(ConfigError, match="no epoch of 'totals' is complete"):
         check_history("totals", epochs)
-    for epoch, start in ((0, 0), (1, 5), (2, 0)):
+    for epoch, start in ((0, 0), (1, 5), (2, 0), (3, 15)):
         opened = Opened(Epoch(epoch), Millis(0), (read("bids", start, 5 * epoch + 5),), (), "f")
         epochs.admit(Offset(2 * epoch), opened)
         with pytest.raises(ConfigError, match=f"epoch {epoch} of 'totals' is open"):
             check_history("totals", epochs)
         epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
-        if epoch < 2:
+        if epoch != 2:
             check_history("totals", epochs)
-    with pytest.raises(ConfigError, match="read the whole history"):
-        check_history("totals", epochs)
+            continue
+        with pytest.raises(ConfigError, match="read the whole history"):
+            check_history("totals", epochs)
