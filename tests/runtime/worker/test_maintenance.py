@@ -163,7 +163,18 @@ def test_what_is_to_be_kept_for_a_while_goes_that_much_later(tmp_path: Path, mon
     stand = Stand(tmp_path, monkeypatch, keep=25.0, stateful=False)
     for n in range(1, 6):
         stand.version(n)
-    assert stand.close() == [{}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+    assert stand.close() == [{}, {STEPS: 99}, {STEPS: 199, EDGE: 1000}]
+
+
+def test_edges_that_are_kept_for_a_while_begin_where_the_kept_step_records_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds a step on record can run it again, and show its input."""
+    stand = Stand(tmp_path, monkeypatch, keep=25.0)
+    for n in range(1, 7):
+        stand.version(n)
+    below = [found for found in stand.close() if found.get(STEPS, -1) > 0]
+    assert below == [{STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
 
 
 def test_edges_stay_as_long_as_the_step_records_that_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,16 +21,18 @@ def kept_from(low: Progress) -> Offset:
 class Floors:
     """The floors noted so far; the newest one that is old enough counts.
 
-    >>> floors, place = Floors(keep=60.0), TopicPartition("steps", 0)
-    >>> for at in (0, 30, 70): floors.note(at, {place: Offset(at)})
-    >>> floors.passed(59.0), floors.passed(100.0)[place]
-    ({}, 30)
+    >>> floors, later, place = Floors(keep=60.0), Floors(keep=60.0, behind=1), TopicPartition("steps", 0)
+    >>> for at in (0, 30, 70): floors.note(at, {place: Offset(at)}); later.note(at, {place: Offset(at)})
+    >>> floors.passed(59.0), floors.passed(100.0)[place], later.passed(100.0)[place]
+    ({}, 30, 0)
     """
 
     keep: float
     """Seconds for which everything above a floor stays."""
     behind: int = 0
-    """This many of the newest do not count, however old they are."""
+    """A floor counts when so many more have been noted, and is as old as the last of these."""
+    _newest: list[Floor] = field(default_factory=list)
+    """Those that do not count yet."""
     _noted: list[tuple[float, Floor]] = field(default_factory=list)
     _step: int = -1
 
@@ -38,12 +40,14 @@ class Floors:
         """Note the present floor, in seconds of any clock that does not go back. `step`: of the version that it is of. Two
         versions of one step are one copy, which counts once: the copy before it may still be needed."""
         if step < 0 or step != self._step:
-            self._noted.append((now, floor))
+            self._newest.append(floor)
+            if len(self._newest) > self.behind:
+                self._noted.append((now, self._newest.pop(0)))
         self._step = step
 
     def passed(self, now: float) -> Floor:
         """What may be trimmed; older floors are forgotten."""
-        old = [floor for at, floor in self._noted[: len(self._noted) - self.behind] if now - at >= self.keep]
+        old = [floor for at, floor in self._noted if now - at >= self.keep]
         if not old:
             return {}
         self._noted = self._noted[len(old) - 1 :]
