@@ -82,7 +82,7 @@ class CheckpointStore:
         self._loose: dict[str, tuple[int, float]] = {}
         """Existing files, perhaps in no version yet: their sizes, and until when to rely on them."""
         self._bad: set[str] = set()
-        """Existing files that are damaged."""
+        """Files that are damaged or missing."""
         self._floor = EMPTY
 
     def versions(self) -> list[int]:
@@ -173,8 +173,8 @@ class CheckpointStore:
         return version
 
     def _look(self, base: int) -> list[int]:
-        """What exists before the first upload: the newest readable version, and files of a killed upload. Returns the steps
-        of the versions."""
+        """What exists before the first upload: the newest readable version, which of its files are missing, and files of a
+        killed upload. Returns the steps of the versions."""
         listed = self._objects.list("")
         now, until = datetime.now(UTC), time.monotonic() + FRESH.total_seconds()
         for name, meta in listed.items():
@@ -186,6 +186,8 @@ class CheckpointStore:
         for name in [*names, *({base_path(base)} & listed.keys())]:
             with suppress(DamagedError):
                 self._newest = self._read(name)
+                there = {_hash(file): meta["size"] for file, meta in listed.items()}
+                self._bad |= {file for file, size in self._newest.objects().items() if there.get(file) != size}
                 break
         self._looked = True
         return steps
