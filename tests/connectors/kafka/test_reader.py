@@ -131,6 +131,26 @@ def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str,
         counts.close()
 
 
+def test_an_end_of_aborted_records_is_no_lag_once_nothing_moves(kafka: str, place: TopicPartition) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": place.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for i in range(20):
+        producer.produce(place.topic, str(i))
+    producer.flush()
+    producer.abort_transaction()
+    topics, mark = Topics(Cluster(kafka)), Offset(0)
+    while mark < 31:  # ten records, twenty that were aborted, and the marker
+        mark = topics.offsets([place], "latest")[place]
+
+    end, behind = Remaining(place, Offset(10), mark), Remaining(place, Offset(9), mark)
+    with closing(Counts(Cluster(kafka))) as counts:
+        assert [lag(left, counts.of([end, behind])) for left in (end, behind)] == [21, 22]
+        for _ in range(2):
+            counted = counts.of([end, behind])
+            assert [lag(left, counted) for left in (end, behind)] == [0, 22]
+
+
 @pytest.mark.slow
 def test_a_division_is_waited_for_while_no_broker_answers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

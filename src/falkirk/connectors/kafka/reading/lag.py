@@ -3,6 +3,7 @@
 lag = high watermark − position         in offsets
     = records that are left             exactly, if they are few: the marker that ends a transaction takes an offset
                                         but is not a record, so an idle reader would seem behind forever
+    = 0                                 if there are many offsets, and all are of transactions that were aborted
 """
 
 from __future__ import annotations
@@ -48,22 +49,33 @@ def deleted_unread(at: Offset, first: Offset, where: str) -> SourceError:
 
 
 class Counts:
-    """Counts the records of short ranges, each once."""
+    """Counts the records of short ranges, and finds the long ones without a record, each once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._reader = CommittedReader(cluster)
+        self._before = set[Remaining]()
+        """The ranges of the last look."""
         self._counted: dict[Remaining, int] = {}
+        self._long = set[Remaining]()
+        """Those with a record, and too long to count."""
 
     def of(self, all_left: Iterable[Remaining]) -> Mapping[Remaining, int]:
-        """How many records the short ranges hold. Blocks while the cluster cannot be reached."""
-        few = {left for left in all_left if 0 < left.mark - left.position <= FEW}
-        counted = {left: n for left, n in self._counted.items() if left in few}
-        for left in few - counted.keys():
-            read = self._reader.read({left.place: (left.position, left.mark)})[left.place]
-            if read.position >= left.mark:  # else a transaction is open, and nobody knows yet
-                counted[left] = len(read.records)
-        self._counted = counted
-        return counted
+        """How many records the short ranges hold, and which of the long ones hold none: those that are the same as in the
+        last look. Blocks while the cluster cannot be reached."""
+        ranges = {left for left in all_left if left.position < left.mark}
+        few = {left for left in ranges if left.mark - left.position <= FEW}
+        # A reader that gets on is not looked after: it costs a fetch. One that does not may be at the end all the same.
+        still = (ranges & self._before) - few
+        self._before, self._long = ranges, self._long & still
+        self._counted = {left: n for left, n in self._counted.items() if left in few | still}
+        for left in (few | still) - self._counted.keys() - self._long:
+            most = FEW if left in few else 1
+            read = self._reader.read({left.place: (left.position, left.mark)}, most)[left.place]
+            if read.records and left in still:
+                self._long.add(left)
+            elif read.position >= left.mark:  # else a transaction is open, and nobody knows yet
+                self._counted[left] = len(read.records)
+        return self._counted
 
     def close(self) -> None:
         """Close the connections."""
