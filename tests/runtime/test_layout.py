@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import compatibility, layout
 from falkirk.runtime.layout.deleting import read_back
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.layout.preflight import growing_of
+from falkirk.runtime.layout.preflight import check_sources, growing_of
 from falkirk.stream.definition.names import control_topic
 from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import PhysicalStage
@@ -54,6 +55,39 @@ def test_a_source_whose_rows_need_not_stay_together_may_grow() -> None:
     compatibility.check_topics(KNOWN, changed("bids", partitions=6), {"bids"})
     with pytest.raises(SourceError, match="had 4 and has 3"):
         compatibility.check_topics(KNOWN, changed("bids", partitions=3), {"bids"})
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+@pytest.mark.parametrize(
+    ("options", "summed"),
+    [
+        ({"changes": "weights"}, True),
+        ({"changes": "debezium"}, True),
+        ({"changes": "debezium", "key": "id"}, False),
+        ({"changes": "upsert", "key": "id"}, False),
+        ({}, False),
+    ],
+)
+def test_a_source_that_adds_up_its_records_is_not_read_from_a_compacted_topic(
+    options: dict[str, Any], summed: bool, policy: str
+) -> None:
+    class Cluster(Topics):
+        def __init__(self) -> None:
+            pass
+
+        def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+            return {name: {"cleanup.policy": policy} for name in names}
+
+    flow = fk.Flow("app")
+    rows = flow.source("bids", value=fk.Json({"id": int, "weight": int}), **options)
+    rows.sink("out", key="id", value=fk.Json(), changes="weights" if options == {"changes": "weights"} else None)
+    if not summed or policy == "delete":
+        check_sources(flow.plan(), FOUND, Cluster())
+        return
+    with pytest.raises(
+        SourceError, match="topic 'bids' is compacted, and the rows of source 'bids' are the sum of all"
+    ):
+        check_sources(flow.plan(), FOUND, Cluster())
 
 
 def test_only_sources_of_streams_grow_whose_rows_need_not_stay_together() -> None:

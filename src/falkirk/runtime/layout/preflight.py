@@ -161,8 +161,8 @@ def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
 
 
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
-    """Sources exist, with the partitions that `start=` names, and a part that may read a division again reads no compacted
-    topic: the division would differ."""
+    """Sources exist, with the partitions that `start=` names. No compacted topic is read by a source that adds up its
+    records, nor by a part that may read a division again: the division would differ."""
     sources = [(part, i) for part in plan.parts for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
@@ -181,10 +181,20 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 hint="partitions are numbered from 0",
             )
     check_tables(plan, found, topics)
-    again = [(part, i) for part, i in sources if part.regime.recovery.requires.same_records and i.topic in found]
-    configs = topics.configs(i.topic for _, i in again)
-    for part, i in again:
+    whole = [
+        (part, i) for part, i in sources if (i.every or part.regime.recovery.requires.same_records) and i.topic in found
+    ]
+    configs = topics.configs(i.topic for _, i in whole)
+    for part, i in whole:
         if "compact" in configs[i.topic].get("cleanup.policy", ""):
+            if i.every:
+                raise SourceError(
+                    f"topic {i.topic!r} is compacted, and the rows of source {i.id!r} are the sum of all of its changes: "
+                    "compaction removes some",
+                    where=f"source {i.id}, read by stage {part.id}",
+                    hint='set the topic\'s cleanup.policy to delete; or, with changes="debezium", give the source the '
+                    "table's key=: then the last row of each key counts",
+                )
             raise SourceError(
                 f"the {part.regime.kind} regime cannot read topic {i.topic!r}: it is compacted, so a division read again "
                 "would differ",

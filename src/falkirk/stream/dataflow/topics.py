@@ -48,6 +48,8 @@ class Input:
     """Whether its rows have the time of a column, and not that of their records."""
     made: Made | None = None
     """How the app makes the topic; None: it must exist."""
+    every: bool = False
+    """Whether each of its records counts, so that compaction must not remove any."""
 
     def read_by(self, task: int, tasks: int, partitions: int) -> range:
         """The topic's partitions that one of the stage's tasks reads."""

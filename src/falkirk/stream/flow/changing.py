@@ -100,7 +100,7 @@ def _enveloped(
         events = Debezium(value, last)
     except DefinitionError as error:
         raise DefinitionError(error.what, where=where, hint=error.hint) from error
-    source = _records(graph, name, line, events, topics, on_error)
+    source = _records(graph, name, line, events, topics, on_error, every=last is None)
     changed = _changed(graph, source, value.schema, on_error, enveloped=True, last=last)
     return changed if last is None else _latest(graph, changed, last, where)
 
@@ -122,17 +122,17 @@ def _weighed(
             hint=f'fk.Json({{"id": fk.Int64, "{WEIGHT_COLUMN}": fk.Int64}})',
         )
     rows = pl.Schema({c: t for c, t in value.schema.items() if c != WEIGHT_COLUMN})
-    source = _records(graph, name, line, value, topics, on_error)
+    source = _records(graph, name, line, value, topics, on_error, every=True)
     return _changed(graph, source, rows, on_error, enveloped=False)
 
 
 def _records(
-    graph: op.Graph, name: str, line: str, value: Format, topics: Topics, on_error: OnError | None
+    graph: op.Graph, name: str, line: str, value: Format, topics: Topics, on_error: OnError | None, *, every: bool
 ) -> op.Source:
     assert value.schema is not None
     source = op.Source(
         id=name, line=line, inputs=(), schema=value.schema, root="", regime=graph.regime, topics=topics, key=None,
-        value=value, start="earliest", metadata={}, checked=False, on_error=on_error,
+        value=value, start="earliest", metadata={}, checked=False, on_error=on_error, every=every,
     )  # fmt: skip
     return graph.add(source)
 

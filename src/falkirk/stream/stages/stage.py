@@ -27,7 +27,7 @@ def source_inputs(source: Source) -> list[Input]:
     one = Input(
         source.id, source.topic, "source", source.start, "headers" in source.metadata.values(),
         source.latest_per_key, several, source.spread or (several is not None and not source.checked), source.spread,
-        source.time is not None, source.made if isinstance(source, HttpSource) else None,
+        source.time is not None, source.made if isinstance(source, HttpSource) else None, source.every,
     )  # fmt: skip
     return [replace(one, topic=topic) for topic in several] if isinstance(several, tuple) else [one]
 

@@ -51,6 +51,8 @@ class Source(Operator):
     """The column of the value with the event time; None: the record's timestamp is the event time."""
     lateness: Lateness | None = None
     """How much later than others a row may come. None: the source has no watermark."""
+    every: bool = False
+    """Whether a change that is missing makes all that follows wrong: the rows are the sum of its records."""
     spread: bool = False
     """Whether its rows need no order, and rows of one key need not be in one task: its topics may get more partitions."""
 
