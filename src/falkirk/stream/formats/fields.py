@@ -1,7 +1,8 @@
 """How each type of column is read from JSON and written as it.
 
     type       in JSON, written                       in JSON, read
-    Datetime   "2026-01-31T12:00:00.000Z"             that; with another offset, or none for UTC; a date; milliseconds
+    Datetime   "2026-01-31T12:00:00.000Z"             that; with another offset (+01:00, +0100, +01), or none for UTC;
+                                                      without seconds; a date; milliseconds
     …Micros    "2026-01-31T12:00:00.000000Z"          that, and the same; microseconds
     Date       "2026-01-31"                           that, of years 1 to 9999
     Binary     base64, with padding                   that
@@ -29,7 +30,7 @@ _MOMENT = pl.Datetime("ms", "UTC")
 _MICROS = pl.Datetime("us", "UTC")
 _UNIT: dict[pl.DataType, Literal["ms", "us"]] = {_MOMENT: "ms", _MICROS: "us"}
 _PER_SECOND: dict[pl.DataType, int] = {_MOMENT: 1_000, _MICROS: 1_000_000}
-_ISO = r"^\d{4}-\d\d-\d\d(?:[T ][0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-][0-2]\d:?[0-5]\d)?)?$"
+_ISO = r"^\d{4}-\d\d-\d\d(?:[T ][0-2]\d:[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?(?:Z|[+-][0-2]\d(?::?[0-5]\d)?)?)?$"
 _FIRST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _END = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1
 _EXACT = 15
@@ -115,7 +116,24 @@ def moments(text: pl.Series, dtype: pl.DataType = _MOMENT) -> pl.Series:
                 digits.cast(pl.Int64, strict=False),
             )
         ).to_series()
+    if at.null_count() > text.null_count():
+        rest = pl.DataFrame({"at": at, "t": _filled(iso["t"].set(at.is_not_null(), None))})
+        filled = t.str.to_datetime("%+", time_unit=unit, time_zone="UTC", strict=False).to_physical()
+        at = rest.select(pl.coalesce("at", filled)).to_series()
     return pl.select(pl.when(at.is_between(_FIRST * per, _END * per - 1)).then(at)).to_series().cast(dtype)
+
+
+def _filled(text: pl.Series) -> pl.Series:
+    """ISO 8601 with what Java and Kotlin leave out, seconds that are zero, and PostgreSQL, the minutes of an offset.
+
+    >>> _filled(pl.Series(["2026-01-31T12:00", "2026-01-31T12:00+01", "2026-01-31"])).to_list()
+    ['2026-01-31T12:00:00Z', '2026-01-31T12:00:00+01:00', '2026-01-31']
+    """
+    return (
+        text.str.replace(r"(T.*[+-]\d\d)$", "${1}:00")
+        .str.replace(r"(T\d\d:\d\d)$", "${1}Z")
+        .str.replace(r"(T\d\d:\d\d)(Z|[+-])", "${1}:00${2}")
+    )
 
 
 def present(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
