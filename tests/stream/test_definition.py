@@ -61,6 +61,32 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.filter(fk.col("price") > fk.col("price").mean()),
         "price > price.mean() is not row-wise: mean needs more than one row",
     ),
+    ("equal to None", lambda f, s: s.filter(fk.col("name") == None), "name == None compares with None"),  # noqa: E711
+    ("unequal to None, deep inside", lambda f, s: s.filter(~(fk.col("name") != None)), "is_null()"),  # noqa: E711
+    ("None in a list", lambda f, s: s.filter(fk.col("name").is_in(["a", None])), "compares with None"),
+    (
+        "None in an aggregate",
+        lambda f, s: s.group_by("auction").agg(x=fk.sum(fk.col("name") == None)),  # noqa: E711
+        "compares with None",
+    ),
+    ("unknown column excluded", lambda f, s: s.select(fk.exclude("pirce")), "did you mean 'price'"),
+    ("all columns excluded", lambda f, s: s.select(fk.exclude("auction", "price", "name")), "no column is selected"),
+    (
+        "text for a column",
+        lambda f, s: s.select("price", x=fk.when(fk.col("price") > 1).then("dear")),
+        "a text is fk.lit('dear')",
+    ),
+    ("text for a named column", lambda f, s: s.with_columns(kind="dear"), "a text is fk.lit('dear')"),
+    (
+        "decimal without digits in a cast",
+        lambda f, s: s.select(x=fk.col("price").cast(fk.Decimal)),
+        "fk.Decimal(18, 2)",
+    ),
+    (
+        "time without a zone",
+        lambda f, s: f.source("t", value=fk.Json({"at": datetime})).filter(fk.col("at") > datetime(2026, 1, 1)),  # noqa: DTZ001
+        "tzinfo=UTC",
+    ),
     ("constants only", lambda f, s: s.select(one=1), "only constants"),
     ("nothing selected", lambda f, s: s.select(), "no expression"),
     ("list selected", lambda f, s: s.select(["auction", "price"]), "a list is no expression"),

@@ -9,6 +9,7 @@ Only this module reads Narwhals' expression nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import narwhals as nw
@@ -22,6 +23,7 @@ IntoExpr = nw.Expr | str
 """An expression, or the name of a column."""
 
 _PARSING = {"str.to_date": "%Y-%m-%d", "str.to_datetime": "%Y-%m-%d %H:%M:%S", "str.to_time": "%H:%M:%S"}
+_COMPARING = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "is_between"}
 _ANY_COLUMN = {ExprKind.ALL, ExprKind.NTH, ExprKind.EXCLUDE, ExprKind.SELECTOR, ExprKind.SERIES}
 
 
@@ -94,9 +96,40 @@ def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
                     where=where,
                     hint=f'name it: fk.col(…).{node.name}("{_PARSING[node.name]}")',
                 )
+            if _looks_for_null(node):
+                raise DefinitionError(
+                    f"{text(expr)} compares with None: the result is null, and never true",
+                    where=where,
+                    hint="write fk.col(…).is_null(), or ~fk.col(…).is_null()",
+                )
+            if node.kwargs.get("dtype") is nw.Decimal:
+                raise DefinitionError(
+                    f"{text(expr)} does not say how many digits a decimal has",
+                    where=where,
+                    hint="say how many, and how many behind the point: fk.Decimal(18, 2)",
+                )
         for name in _named_columns(expr):
             if name not in schema:
-                raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
+                literal = f"; a text is fk.lit({name!r})" if _may_be_text(expr, name) else ""
+                raise DefinitionError(
+                    f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema) + literal
+                )
+
+
+def _looks_for_null(node: ExprNode) -> bool:
+    """Whether None is compared with something. SQL compares with a null of a type, as its users expect."""
+    if node.name == "is_in":
+        listed = node.kwargs["other"]
+        return isinstance(listed, list | tuple | set | frozenset) and any(value is None for value in listed)
+    return node.name in _COMPARING and any(argument is None for argument in node.exprs)
+
+
+def _may_be_text(expr: nw.Expr, name: str) -> bool:
+    """Whether a user may take a column's name for a text: in when(…).then("dear"), or with_columns(kind="dear")."""
+    if any(node.kind is ExprKind.EXCLUDE for node in _walk(expr)):
+        return False
+    columns = {c for node in _walk(expr) if node.kind is ExprKind.COL for c in node.kwargs["names"]}
+    return name not in columns or renamed_column(expr) == name
 
 
 def evaluate(
@@ -108,13 +141,24 @@ def evaluate(
     try:
         frame = empty.select(*exprs) if how == "select" else empty.with_columns(*exprs)
     except Exception as error:
-        raise DefinitionError(_first_lines(error), where=where, hint=f"the columns are {words(schema)}") from error
+        hint = f"the columns are {words(schema)}"
+        if any(_has_no_zone(node) for expr in exprs for node in _walk(expr)):
+            hint += "; times of sources are in UTC, so write datetime(…, tzinfo=UTC)"
+        raise DefinitionError(_first_lines(error), where=where, hint=hint) from error
     native = frame.to_native()
-    if native.width and native.height:
+    if not native.width:
+        raise DefinitionError("no column is selected", where=where, hint=f"the columns are {words(schema)}")
+    if native.height:
         raise DefinitionError(
             "only constants are selected", where=where, hint="select a column too, or use with_columns"
         )
     return native.schema
+
+
+def _has_no_zone(node: ExprNode) -> bool:
+    return any(
+        isinstance(value, datetime) and value.tzinfo is None for value in (*node.exprs, node.kwargs.get("value"))
+    )
 
 
 def columns_read(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
@@ -241,6 +285,8 @@ def _named_columns(expr: nw.Expr) -> Iterator[str]:
     for node in _walk(expr):
         if node.kind is ExprKind.COL:
             yield from node.kwargs["names"]
+        elif node.kind is ExprKind.EXCLUDE:
+            yield from sorted(node.kwargs["names"])
         if not node.str_as_lit:
             yield from (argument for argument in node.exprs if isinstance(argument, str))
 
