@@ -81,6 +81,23 @@ def test_a_file_without_the_flow_says_what_it_has(tmp_path: Path) -> None:
     assert "fk.Flow" in refused(tmp_path, "x = 1", "app.py").hint
     assert "app.py:other" in refused(tmp_path, HEAD + 'other = fk.Flow("b")', "app.py").hint
     assert "there is no module or file" in refused(tmp_path, HEAD, "none.py").what
+    within = "def flow():\n    return fk.Flow('b')\nif __name__ == '__main__':\n    other = flow()"
+    assert refused(tmp_path, f"import falkirk as fk\n{within}").what.endswith("has no flow 'flow': that is a function")
+    assert "outside of functions" in refused(tmp_path, f"import falkirk as fk\n{within}", "app.py:other").hint
+
+
+def test_a_flow_named_by_a_point_or_by_a_file_of_a_package_is_told_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "bad_input_package"
+    package.mkdir()
+    for name, text in (("__init__", ""), ("words", ""), ("app", "from . import words")):
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"as in bad_input_package\.app:flow"):
+        load_flow("bad_input_package.app.flow")
+    with pytest.raises(DefinitionError, match=r"has the package: bad_input_package\.app:flow"):
+        load_flow("bad_input_package/app.py:flow")
 
 
 def test_a_module_on_the_way_is_not_taken_for_the_one_that_is_missing(

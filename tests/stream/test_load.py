@@ -22,6 +22,23 @@ def test_an_edited_flow_is_not_taken_for_what_it_was(tmp_path: Path, monkeypatch
         assert load_flow(f"{file}:flow").name == name
 
 
+@pytest.mark.parametrize("imported", ["", "from .app import flow"], ids=["alone", "imported by its package"])
+def test_a_flow_of_a_package_imports_others_by_relative_names(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / f"package_of_{'imported' if imported else 'flows'}"
+    package.mkdir()
+    (package / "__init__.py").write_text(imported)
+    (package / "names.py").write_text('NAME, loaded = "shop", []')
+    (package / "app.py").write_text("from .names import NAME, loaded\nloaded.append(1)\n" + FLOW.format("shop"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert load_flow(f"{package.name}.app:flow").name == "shop"
+    assert sys.modules[f"{package.name}.names"].loaded == [1]
+    (package / "app.py").write_text("from .names import NAME\n" + FLOW.format("barn"))
+    assert load_flow(f"{package.name}.app:flow").name == "barn"
+
+
 def test_a_file_of_sql_has_no_flow_with_a_name() -> None:
     with pytest.raises(ConfigError, match="all of it is one flow\n  to do: leave out :flow"):
         load_flow("shop.sql:flow")

@@ -14,7 +14,7 @@ DATA = "WORDS = ('a', 'b')\n"
 FLOW = """
 from __future__ import annotations
 import falkirk as fk
-import {data} as data
+{data}
 
 flow = fk.Flow("shop-" + "-".join(data.WORDS))
 flow.source("sales", value=fk.Text()).sink("copies", value=fk.Text())
@@ -36,22 +36,27 @@ with parcel.unpacked() as (folder, target):
 """
 
 
-@pytest.mark.parametrize("target", ["app.py:flow", "folder/app.py:flow", "pkg.app:flow", "pkg.app"])
+@pytest.mark.parametrize("target", ["app.py:flow", "folder/app.py:flow", "pkg.app:flow", "pkg.app", "relative.app"])
 def test_a_flow_is_loaded_from_its_parcel_in_another_folder(target: str, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here / "pkg", here / "folder", there):
-        folder.mkdir(parents=True)
+    for name in ("pkg", "folder", "relative"):
+        (here / name).mkdir(parents=True)
+    there.mkdir()
     place = target.partition(":")[0]
-    for folder, data in ((here, "words"), (here / "folder", "words"), (here / "pkg", "pkg.words")):
+    lines = {"pkg": "import pkg.words as data", "relative": "from . import words as data"}
+    for folder in (here, here / "folder", here / "pkg", here / "relative"):
+        data = lines.get(folder.name, "import words as data")
         (folder / "words.py").write_text(DATA)
         (folder / "app.py").write_text(FLOW.format(data=data))
-    (here / "pkg" / "__init__.py").write_text("")
+    for name in ("pkg", "relative"):
+        (here / name / "__init__.py").write_text("")
     sent = subprocess.run([sys.executable, "-c", SEND, target], cwd=here, capture_output=True, check=True)
     got = subprocess.run(
         [sys.executable, "-c", RECEIVE], cwd=there, input=sent.stdout, capture_output=True, check=False
     )
     assert got.returncode == 0, got.stderr.decode()
-    files = ["app.py", "pkg/__init__.py", "pkg/words.py"] if place == "pkg.app" else ["app.py", "words.py"]
+    package = place.removesuffix(".app") if place.endswith(".app") else ""
+    files = [f"{package}/{name}.py" for name in ("__init__", "app", "words")] if package else ["app.py", "words.py"]
     assert got.stdout.decode().strip() == f"shop-a-b {files}"
 
 

@@ -41,7 +41,8 @@ def parcel_of(target: str) -> Parcel:
     """The code of a flow that `load_flow(target)` has loaded in this process."""
     place, colon, name = target.partition(":")
     files: dict[str, bytes] = {}
-    if (file := file_of(place)).exists():
+    in_package = "." in place and place in sys.modules  # then it is found as the others are, below
+    if (file := file_of(place)).exists() and not in_package:
         files[file.name] = file.read_bytes()
         place = file.name
     for module, loaded in list(sys.modules.items()):

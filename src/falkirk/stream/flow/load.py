@@ -16,6 +16,8 @@ from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.flow.flow import Flow
 from falkirk.wording import counted
 
+_MAKE_ONE = 'make one there, outside of functions and of if __name__ == "__main__": flow = fk.Flow("name")'
+
 _under_way: list[str] = []
 """The targets that are being loaded at the moment."""
 
@@ -54,12 +56,14 @@ def load_flow(target: str) -> Flow:
     with _loading(target):
         module = _module(place)
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
+    there = f"it has: {', '.join(sorted(flows))}" if flows else _MAKE_ONE
     if name:
         if name not in flows:
-            raise ConfigError(f"{place} has no flow {name!r}", hint=f"it has: {', '.join(sorted(flows)) or 'none'}")
+            other = f": that is a {type(vars(module)[name]).__name__}" if name in vars(module) else ""
+            raise ConfigError(f"{place} has no flow {name!r}{other}", hint=there)
         return flows[name]
     if not flows:
-        raise ConfigError(f"{place} has no flow", hint='make one there: flow = fk.Flow("name")')
+        raise ConfigError(f"{place} has no flow", hint=there)
     if len(flows) != 1:
         raise ConfigError(
             f"{place} has {counted(len(flows), 'flow')}",
@@ -81,7 +85,7 @@ def _module(place: str) -> ModuleType:
     path = file_of(place)
     try:
         if path.exists():
-            return _from_file(path)
+            return _from_file(path, place)
         sys.path.insert(0, str(Path.cwd()))
         try:
             with _words(place, f"python -c 'import {place}'"):
@@ -89,12 +93,20 @@ def _module(place: str) -> ModuleType:
         finally:
             sys.path.pop(0)
     except ModuleNotFoundError as error:
-        if error.name is not None and place.split(".", maxsplit=1)[0] == error.name:
+        if _is_of(place, error):
+            before, _, last = place.rpartition(".")
+            meant = f", as in {before}:{last}" if file_of(before or place).exists() else ""
             raise ConfigError(
                 f"there is no module or file {place!r}",
-                hint="name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in",
+                hint="name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in"
+                + meant,
             ) from None
         raise
+
+
+def _is_of(place: str, error: ModuleNotFoundError) -> bool:
+    """Whether the module itself is missing, or a package that it is in; and not one that it imports."""
+    return f"{place}.".startswith(f"{error.name}.")
 
 
 @contextmanager
@@ -105,7 +117,7 @@ def _words(place: str, command: str) -> Iterator[None]:
     except FalkirkError:
         raise
     except FAILURES as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == place.split(".", maxsplit=1)[0]:
+        if isinstance(error, ModuleNotFoundError) and _is_of(place, error):
             raise
         if isinstance(error, TypeError) and "truth value of <class 'narwhals" in str(error):
             raise DefinitionError(
@@ -113,10 +125,12 @@ def _words(place: str, command: str) -> Iterator[None]:
                 where=raised_at(error),
                 hint='write &, | and ~ with parentheses, (fk.col("a") > 1) & (fk.col("b") < 5); for if, fk.when(…).then(…)',
             ) from error
+        hint = f"fix it; the whole trace is shown by {command}"
+        if isinstance(error, ImportError) and "no known parent package" in str(error):
+            name = ".".join(Path(place).with_suffix("").parts)
+            hint = f"name it as a module of its package, from the folder that has the package: {name}:flow"
         raise DefinitionError(
-            f"{place} cannot be imported: {in_brief(error)}",
-            where=raised_at(error),
-            hint=f"fix it; the whole trace is shown by {command}",
+            f"{place} cannot be imported: {in_brief(error)}", where=raised_at(error), hint=hint
         ) from error
 
 
@@ -128,16 +142,41 @@ class _AsItIs(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _from_file(path: Path) -> ModuleType:
-    """Import a file. Its folder is on the import path, as for a script."""
+def _from_file(path: Path, place: str) -> ModuleType:
+    """Import a file. Its folder is on the import path, as for a script. If `place` names a module of a package, the file is
+    that module, and may import others of the package by relative names."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path, loader=_AsItIs(path.stem, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    known = sys.modules.get(place)
     with _words(str(path), f"python {path}"):
+        package = _package_of(place, path)
+        if package is not None and (module := sys.modules.get(place)) is not known and module is not None:
+            return module  # its package imports it
+        name = place if package is not None else path.stem
+        spec = importlib.util.spec_from_file_location(name, path, loader=_AsItIs(name, str(path)))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
         spec.loader.exec_module(module)
+    if package is not None:
+        setattr(package, path.stem, module)
     return module
+
+
+def _package_of(place: str, path: Path) -> ModuleType | None:
+    """The package of a module: "shop" of "shop.app", if the module's file is in it."""
+    before = place.rpartition(".")[0]
+    if place.endswith(".py") or not before:
+        return None
+    if (root := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, root)
+    try:
+        package = importlib.import_module(before)
+    except ModuleNotFoundError as error:
+        if _is_of(before, error):
+            return None
+        raise
+    folders = [Path(folder).resolve() for folder in getattr(package, "__path__", ())]
+    return package if path.parent.resolve() in folders else None
