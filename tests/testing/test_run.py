@@ -16,6 +16,7 @@ import falkirk as fk
 from falkirk.checkpoint import transaction
 from falkirk.checkpoint.regimes import Eager
 from falkirk.errors import ConfigError, DivergenceError, UserCodeError
+from falkirk.stream.flow.explain import explain
 
 BID = fk.Json({"auction": int, "price": int})
 ROWS = [{"auction": i % 7, "price": i * 37 % 101} for i in range(60)]
@@ -178,6 +179,18 @@ def test_what_stops_a_worker_is_raised_and_the_next_step_tries_again() -> None:
     broken[0] = False
     app.run()
     assert app.sinks["same"].rows == ROWS
+
+
+def test_a_stream_that_nothing_uses_is_warned_of_once() -> None:
+    flow = fk.Flow("forgotten")
+    rows = flow.source("rows", value=fk.Json({"x": int}))
+    rows.filter(fk.col("x") > 1)  # the result is lost
+    high, _ = rows.branch(fk.col("x") > 1, fk.col("x") > 0)  # a branch that nobody needs is meant
+    rows.concat(high).sink("out", value=fk.Json())
+    with pytest.warns(UserWarning, match=r"^nothing uses the stream of filter \(.*test_run.py:\d+\): ") as caught:
+        fk.testing.run(flow, {"rows": [{"x": 1}]}, crash_at=[1])
+    assert len(caught) == 1
+    assert flow.plan().unused[0] in explain(flow).splitlines()[-1]
 
 
 def test_what_is_wrong_with_a_test_is_said() -> None:

@@ -44,7 +44,7 @@ from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.worker.outlets import publish_rest
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.plan import USE_IT, Plan
 from falkirk.wording import counted
 
 
@@ -263,6 +263,6 @@ def _bind(plan: Plan, settings: Settings, topics: Topics) -> App:
     Hosts(app, settings, topics).check_alone()
     for words in one_task(app.plan, Counter(bound.task.id.stage for bound in app.tasks)):
         logger.warning("%s", words)
-    for words, hint in unbounded(app.plan):
+    for words, hint in [*unbounded(app.plan), *((words, USE_IT) for words in app.plan.unused)]:
         logger.warning("%s. To do: %s", words, hint)
     return app

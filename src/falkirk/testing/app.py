@@ -16,7 +16,7 @@ from falkirk.stream.access.producing import Rows, Sent, encoded, placed, source_
 from falkirk.stream.dataflow.process import moment
 from falkirk.stream.flow.flow import Flow
 from falkirk.testing.cluster import BEGINNING, Cluster, Message
-from falkirk.testing.dates import clock_of, warned_of_dates
+from falkirk.testing.dates import clock_of, warn_of_unused, warned_of_dates
 from falkirk.testing.epochs import EpochRuns
 from falkirk.testing.looking import Looking
 from falkirk.testing.outlets import outlets_of
@@ -66,7 +66,9 @@ class App(Looking):
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
-        self._cluster = Cluster(flow.plan(), partitions, topics, BEGINNING if now is None else clock_of(now))
+        plan = flow.plan()
+        warn_of_unused(flow, plan)
+        self._cluster = Cluster(plan, partitions, topics, BEGINNING if now is None else clock_of(now))
         self._cluster.corrects = on_divergence == "correct"
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}

@@ -47,7 +47,7 @@ from falkirk.stream.access.producing import sources_of
 from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern, reads
 from falkirk.stream.operators.sources.source import Source, other_key
-from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.plan import USE_IT, Plan
 from falkirk.wording import counted
 
 RECORDS = 100
@@ -167,6 +167,8 @@ def _warnings(found: Preflight, topics: Topics) -> Iterator[Finding]:
         yield Finding("one task", True, words, hint, warning=True)
     for words, bound in unbounded(found.plan):
         yield Finding("unbounded state", True, words, bound, warning=True)
+    for words in found.plan.unused:
+        yield Finding("unused stream", True, words, USE_IT, warning=True)
     if found.past.layout is None:
         for words in expired(found.plan, topics, WallClock().now()):
             yield Finding("retention", True, words, "give the sink's topic a longer retention.ms", warning=True)

@@ -12,6 +12,7 @@ from falkirk.stream.dataflow.topics import Layout, Output
 from falkirk.stream.definition.names import PREFIX
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Format
+from falkirk.stream.stages.plan import USE_IT
 from falkirk.stream.stages.stage import PhysicalStage, SharedTable
 from falkirk.wording import counted
 
@@ -46,7 +47,8 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
     head = f"flow {plan.app}: {', '.join(counts)}"
     queries = flow.graph.queries
     parts = [*(_stage(s, layout, queries) for s in stages), *(_batch(b, queries) for b in plan.batches)]
-    return "\n\n".join([head, *map("\n".join, parts)])
+    unused = [f"WARNING {words}: {USE_IT}" for words in plan.unused]
+    return "\n\n".join([head, *map("\n".join, parts), *(["\n".join(unused)] if unused else [])])
 
 
 Queries = Mapping[op.Operator, str]

@@ -49,7 +49,7 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     _check_letters([*stages, *batches])
     check_feedback(graph)
     _check_ids([*stages, *batches])
-    return Plan(graph.name, tuple(stages), tuple(batches), graph.on_failure)
+    return Plan(graph.name, tuple(stages), tuple(batches), graph.on_failure, _unused(graph))
 
 
 Needed = Mapping[op.Operator, frozenset[str]]
@@ -66,6 +66,20 @@ def _check_use(graph: op.Graph, used: Sequence[op.Operator]) -> None:
     for source in graph.operators:
         if isinstance(source, op.Source) and source not in used:
             raise DefinitionError("nothing uses the source", where=source.where, hint="use it, or remove it")
+
+
+def _unused(graph: op.Graph) -> tuple[str, ...]:
+    """What to say of the streams that nothing uses. A user may take a method for one that changes its stream. Left out are
+    branches of which another one is used, and what a query defines."""
+    useful = set(graph.upstream(o for o in graph.operators if o.stateful or o.role == "sink"))
+    read = {before for o in graph.operators for before in o.inputs}
+    branches = {(o.line, o.inputs) for o in useful}
+    left = [o for o in graph.operators if o not in useful and o not in read and o not in graph.queries]
+    return tuple(
+        f"nothing uses the stream of {o.kind} ({o.line})"
+        for o in left
+        if o.role == "operator" and (o.line, o.inputs) not in branches
+    )
 
 
 def _shared(

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from falkirk.stream.batch.stage import BatchStage
 
 
+USE_IT = "a stream does not change; use the one that its method gives: bids = bids.filter(…)"
+"""What to do about a stream that nothing uses."""
+
+
 class Stage(Protocol):
     """A maximal set of operators fused between exchanges."""
 
@@ -95,6 +99,8 @@ class Plan:
     """The parts under the batch regime. They read sources alone, and nothing reads from them."""
     on_failure: OnFailure = "app"
     """What stops when a stage or a batch part fails."""
+    unused: tuple[str, ...] = ()
+    """What to say of streams that are defined, and that nothing uses."""
 
     @property
     def planned(self) -> list[PhysicalStage]:
