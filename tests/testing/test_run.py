@@ -181,6 +181,19 @@ def test_what_stops_a_worker_is_raised_and_the_next_step_tries_again() -> None:
     assert app.sinks["same"].rows == ROWS
 
 
+def test_times_that_expressions_make_are_read_back() -> None:
+    flow = fk.Flow("times")
+    rows = flow.source("rows", value=fk.Json({"text": str, "at": fk.Datetime}))
+    local = fk.col("at").dt.convert_time_zone("Europe/Rome")
+    made = rows.select("at", made=fk.col("text").str.to_datetime("%Y-%m-%d %H:%M"), local=local, nothing=None)
+    made.sink("out", value=fk.Json())
+    made.group_by("made").agg(n=fk.len()).sink("counts", key="made", value=fk.Json())
+    at = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+    app = fk.testing.run(flow, {"rows": [{"text": "2026-05-01 12:30", "at": at}]})
+    assert app.sinks["out"].rows == [{"at": at, "made": at, "local": at, "nothing": None}]
+    assert list(app.sinks["counts"].table.values()) == [{"made": at, "n": 1}]
+
+
 def test_a_stream_that_nothing_uses_is_warned_of_once() -> None:
     flow = fk.Flow("forgotten")
     rows = flow.source("rows", value=fk.Json({"x": int}))

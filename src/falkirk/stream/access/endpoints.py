@@ -270,6 +270,13 @@ def _read_back(sink: Sink) -> Format:
     if sink.value.schema is not None:
         return sink.value
     try:
-        return Json(dict(record_schema(sink.mode, sink.schema)))
+        return Json({name: _as_read(dtype) for name, dtype in record_schema(sink.mode, sink.schema).items()})
     except DefinitionError:
         return Raw()
+
+
+def _as_read(dtype: pl.DataType) -> pl.DataType:
+    """The type that a source would give a column that expressions have made."""
+    if isinstance(dtype, pl.Datetime):
+        return pl.Datetime("ms" if dtype.time_unit == "ms" else "us", "UTC")
+    return pl.String() if isinstance(dtype, pl.Duration | pl.Time | pl.Null) else dtype
