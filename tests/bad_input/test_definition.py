@@ -58,6 +58,7 @@ def refused(tmp_path: Path, text: str, name: str = "app.py:flow") -> DefinitionE
         ('bids.over("name").agg(fk.sum("price"))', "each aggregate needs a name", 'agg(total=fk.sum("price"))'),
         ('bids.agg(fk.sum("price").alias("x"))', "its name is given in agg: .agg(total=", "fix it"),
         ('bids.key_by("name").process(fk.Process())', "Process has no on_row", "def on_row(self, row, key)"),
+        ('fk.Avro("none.avsc")', "an Avro schema cannot be read", "name an .avsc file"),
         ('bids.filter(fk.col("price" > 1', "SyntaxError: '(' was never closed", "fix it"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain
+from typing import Any
 
 import narwhals as nw
 import pytest
@@ -65,6 +66,14 @@ def test_an_unknown_or_private_name_is_a_plain_attribute_error(bids: fk.Stream) 
         assert not hasattr(bids, name)
         with pytest.raises(AttributeError, match=f"^Stream has no attribute '{name}'$"):
             getattr(bids, name)
+
+
+def test_a_column_is_no_attribute_and_no_item(bids: Any) -> None:
+    with pytest.raises(AttributeError, match=r"Stream has no attribute 'price': write fk.col\('price'\)"):
+        _ = bids.price > 100
+    for use in (lambda: bids["price"], lambda: list(bids)):
+        with pytest.raises(TypeError, match=r"Stream has no items: write .filter\(fk.col"):
+            use()
 
 
 def test_no_name_is_listed_that_exists_or_twice() -> None:

@@ -87,6 +87,17 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: f.source("t", value=fk.Json({"at": datetime})).filter(fk.col("at") > datetime(2026, 1, 1)),  # noqa: DTZ001
         "tzinfo=UTC",
     ),
+    ("number for a flow's name", lambda f, s: fk.Flow(7), "7 is not a valid name for a flow"),  # type: ignore[arg-type]
+    ("text for a number of rows", lambda f, s: fk.EagerCheckpoint(max_rows="10"), "is not a whole number"),  # type: ignore[arg-type]
+    ("list of streams", lambda f, s: s.concat([s, s]), "pass streams: a.concat(b, c)"),  # type: ignore[list-item]
+    ("name of a stream", lambda f, s: s.subtract("other"), "'other' is not a stream"),  # type: ignore[arg-type]
+    ("name of a topic for a pattern", lambda f, s: f.source("x", topic="orders-*", value=JSON), "fk.Pattern"),
+    ("name that no sink's topic can have", lambda f, s: s.sink("x", topic="a b", value=fk.Json()), "named 'a b'"),
+    ("text for a list of metadata", lambda f, s: f.source("x", value=JSON, metadata="offset"), "metadata=['offset']"),
+    ("nothing for SQL", lambda f, s: f.sql(None), "None is not SQL"),  # type: ignore[arg-type]
+    ("address of no registry", lambda f, s: fk.Registry("registry:8081"), "begin with http://"),
+    ("address for a registry", lambda f, s: fk.Avro(registry="http://r"), "registry=fk.Registry("),  # type: ignore[call-overload]
+    ("object that is no process", lambda f, s: s.key_by("name").process(object()), "fk.Process"),  # type: ignore[call-overload]
     ("constants only", lambda f, s: s.select(one=1), "only constants"),
     ("nothing selected", lambda f, s: s.select(), "no expression"),
     ("list selected", lambda f, s: s.select(["auction", "price"]), "a list is no expression"),

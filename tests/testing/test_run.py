@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import narwhals as nw
 import polars as pl
 import pytest
 
@@ -215,6 +216,13 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         app.send("bids", [{"auction": "one", "price": 2}])
     with pytest.raises(ConfigError, match="is sent a list of rows"):
         app.send("bids", {"auction": 1, "price": 2})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is sent a list of rows, not None"):
+        app.send("bids", None)  # type: ignore[arg-type]
+    for frame in (pl.LazyFrame(ROWS), nw.from_native(pl.DataFrame(ROWS)), pl.DataFrame(ROWS).to_arrow()):
+        with pytest.raises(
+            ConfigError, match=r"is sent a Polars frame or a list of rows, not \w+\.\w+\n.*pl.from_pandas"
+        ):
+            app.send("bids", frame)
     with pytest.raises(ConfigError, match="has no source or table called 'bid'"):
         app.send("bid", [])
     with pytest.raises(ConfigError, match="has no state for 'top'"):
@@ -229,6 +237,12 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         fk.testing.run(flow, {"bids": ROWS}, crash_at="all")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="inputs are a dict"):
         fk.testing.run(flow, ROWS)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'app:flow' is not a flow"):
+        fk.testing.run("app:flow", {"bids": ROWS})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="now='2026-05-01' is not a datetime"):
+        fk.testing.run(flow, {"bids": ROWS}, now="2026-05-01")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no source or table called 7"):
+        fk.testing.run(flow, {7: ROWS})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match="a step cannot read 0 records"):
         fk.testing.run(flow, {"bids": ROWS}, step_rows=0)
     with pytest.raises(ConfigError, match=r"no sink called 'top'\n.*did you mean 'tops'"):

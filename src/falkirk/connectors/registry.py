@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -19,14 +20,16 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from falkirk.blame import user_line
 from falkirk.durations import DurationLike, duration
-from falkirk.errors import ConfigError, FalkirkError, UnreachableError
+from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
 from falkirk.stream.formats.registry import Registered
 
 logger = logging.getLogger("falkirk.registry")
 
 _SETTINGS: Mapping[str, Any] = {"timeout": 5, "max.retries": 0}
 """Of the client, unless the user sets others: it would wait without end. Falkirk decides how often to ask."""
+_HTTP = re.compile(r"\s*https?://")
 _NO_SCHEMA, _NO_SUBJECT = 40403, 40401
 _ABSENT = (_NO_SUBJECT, 40402, _NO_SCHEMA)
 _PASSING = (408, 429)
@@ -47,8 +50,14 @@ class Registry:
     def __init__(self, url: str, settings: Mapping[str, Any] | None = None, *, patience: DurationLike = "20s") -> None:
         """`settings` are those of confluent-kafka's SchemaRegistryClient, for example "basic.auth.user.info" or
         "ssl.ca.location". They are never shown. `patience` is how long to ask again if the registry does not answer:
-        "20s" or a timedelta.
+        "20s" or a timedelta. Raises DefinitionError for an address that is not one.
         """
+        if not all(_HTTP.match(one) for one in str(url).split(",")):
+            raise DefinitionError(
+                "the registry's address does not begin with http:// or https://",
+                where=f"fk.Registry ({user_line()})",
+                hint='fk.Registry("http://registry:8081")',
+            )
         self.url, self._settings = url, dict(settings or {})
         self.patience = duration(patience, "patience", where="fk.Registry")
         self._begin()

@@ -66,6 +66,8 @@ class App(Looking):
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
+        if not isinstance(flow, Flow):
+            raise ConfigError(f"{flow!r:.60} is not a flow", hint="import it from your app: from app import flow")
         plan = flow.plan()
         warn_of_unused(flow, plan)
         self._cluster = Cluster(plan, partitions, topics, BEGINNING if now is None else clock_of(now))

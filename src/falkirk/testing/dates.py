@@ -25,6 +25,8 @@ def clock_of(now: datetime) -> Millis:
     >>> clock_of(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000
     """
+    if not isinstance(now, datetime):
+        raise ConfigError(f"now={now!r} is not a datetime", hint="datetime(2026, 5, 1, tzinfo=UTC)")
     if now.tzinfo is None:
         raise ConfigError(f"now={now!r} has no zone", hint="add tzinfo=datetime.UTC")
     return Millis(millis_since_1970(now))

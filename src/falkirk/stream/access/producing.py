@@ -98,7 +98,7 @@ def source_named(plan: Plan, name: str) -> Source:
     sources = sources_of(plan)
     named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if reads(s.topics, name)]
     if not named:
-        raise ConfigError(f"the flow has no source or table called {name!r}", hint=did_you_mean(name, sources))
+        raise ConfigError(f"the flow has no source or table called {name!r}", hint=did_you_mean(str(name), sources))
     return named[0]
 
 
@@ -129,10 +129,21 @@ def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
         return [sent for sent in _of_frame(source, rows, [Record()] * rows.height, clock) if sent is not None]
     if isinstance(rows, (str, bytes, Mapping, Record)):
         raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="put it into a list")
+    if isinstance(rows, pl.LazyFrame) or hasattr(rows, "__dataframe__") or hasattr(rows, "__arrow_c_stream__"):
+        raise ConfigError(
+            f"source {source.id!r} is sent a Polars frame or a list of rows, not {_named(type(rows))}",
+            hint="pl.from_pandas(…), pl.from_arrow(…) and .collect() make a Polars frame",
+        )
+    if not isinstance(rows, Iterable):
+        raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="[] sends nothing")
     records = [_record(source, row) for row in rows]
     made = iter(_of_frame(source, _frame(source, records), [r for r in records if isinstance(r.value, Mapping)], clock))
     every: list[Sent | None] = [next(made) if isinstance(r.value, Mapping) else _raw(source, r, clock) for r in records]
     return [sent for sent in every if sent is not None]
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
 
 
 def _record(source: Source, row: Any) -> Record:

@@ -112,9 +112,9 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name) and name.strip("."))
 
 
-def check_name(name: str, what: str, line: str) -> None:
+def check_name(name: Any, what: str, line: str) -> None:
     """Raises DefinitionError unless the name can be part of a topic's name."""
-    if not is_name(name):
+    if not isinstance(name, str) or not is_name(name):
         raise DefinitionError(
             f"{name!r} is not a valid name for a {what}",
             where=line,

@@ -81,6 +81,19 @@ class Pattern:
         return address(self.cluster, f"/{self.text}/")
 
 
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def check_topic(name: str, where: str) -> None:
+    """Raises DefinitionError for a name that Kafka gives no topic."""
+    if not _TOPIC.fullmatch(name):
+        raise DefinitionError(
+            f"a topic cannot be named {name!r}",
+            where=where,
+            hint='use letters, digits, dots, dashes and underscores; a source may read several: fk.Pattern("orders-.*")',
+        )
+
+
 TopicLike: TypeAlias = str | Sequence[str] | Pattern
 Topics: TypeAlias = str | tuple[str, ...] | Pattern
 

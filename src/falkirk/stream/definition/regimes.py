@@ -76,6 +76,11 @@ class Checkpoint(Regime):
 
     def __post_init__(self) -> None:
         self.plan()
+        for name, value in (("max_rows", self.max_rows), ("max_bytes", self.max_bytes)):
+            if not isinstance(value, int):
+                raise DefinitionError(
+                    f"{name}={value!r} is not a whole number", where=user_line(), hint=f"{name}=10_000"
+                )
         if self.max_rows < 1 or self.max_bytes < 1:
             raise DefinitionError(
                 f"max_rows={self.max_rows!r} and max_bytes={self.max_bytes!r}: a step reads at least 1 of each",

@@ -174,12 +174,24 @@ def instead(table: Table, name: str, known: Mapping[str, object] | list[str]) ->
     return f"did you mean {close[0]!r}?" if close else ""
 
 
+def subscript(self: object, key: object) -> object:
+    """The `__getitem__` of a stream: pandas and Quix take columns of one like this, and loops its rows."""
+    raise TypeError(
+        f'{type(self).__name__} has no items: write .filter(fk.col("price") > 100) for bids[bids["price"] > 100], and '
+        ".map(…) for a loop over rows"
+    )
+
+
 def missing(table: Table) -> Callable[[object, str], object]:
     """A `__getattr__` for a class. Its error suggests what to write instead of an unknown name."""
 
     def __getattr__(self: object, name: str) -> object:  # noqa: N807
         what = f"{type(self).__name__} has no attribute {name!r}"
-        words = "" if name.startswith("_") else instead(table, name, dir(type(self)))
+        words = "" if name.startswith("_") else instead(table, name, [])
+        if not words and name in getattr(vars(self).get("_op"), "schema", ()):
+            words = f"write fk.col({name!r}) for the column"
+        if not words and not name.startswith("_"):
+            words = instead(table, name, dir(type(self)))
         raise AttributeError(f"{what}: {words}" if words else what)
 
     return __getattr__

@@ -38,9 +38,9 @@ class Combining(RowWise[RowT_co]):
         from falkirk.stream.flow.streams import Stream
 
         line = user_line()
-        inputs = [self._op, *[other._op for other in others]]
         for other in others:
             self._check_like(other, f"concat ({line})")
+        inputs = [self._op, *[other._op for other in others]]
         together = len({i.root for i in inputs}) == 1
         keys = {repr(i.partitioned) for i in inputs}
         name = id or default_id("concat", *dict.fromkeys(i.id for i in inputs))
@@ -124,6 +124,8 @@ class Combining(RowWise[RowT_co]):
         return given or default_id(kind, self._op.id, other._op.id)
 
     def _check_like(self, other: Stream, where: str) -> None:
+        if not isinstance(other, RowWise):
+            raise DefinitionError(f"{other!r} is not a stream", where=where, hint="pass streams: a.concat(b, c)")
         if other._graph is not self._graph:
             raise DefinitionError(
                 "the streams belong to different flows", where=where, hint="read both sources in one flow"

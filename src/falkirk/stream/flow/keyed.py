@@ -237,7 +237,9 @@ class Keyed(Generic[RowT_co]):
                 raise DefinitionError(
                     f"{process!r} is neither a function nor an object of a Process",
                     where=f"process ({line})",
-                    hint="pass an object: Sessions(), not Sessions" if isinstance(process, type) else "",
+                    hint="pass an object: Sessions(), not Sessions"
+                    if isinstance(process, type)
+                    else "derive its class from fk.Process",
                 )
             taken = FunctionProcess(process)
         name = id or default_id(getattr(process, "__name__", type(process).__name__), "by", *self._columns)

@@ -114,7 +114,8 @@ def _words(place: str, command: str) -> Iterator[None]:
     """Raises a DefinitionError for an error in a user's module. The error for a missing module does not change."""
     try:
         yield
-    except FalkirkError:
+    except FalkirkError as error:
+        error.where = error.where or raised_at(error)
         raise
     except FAILURES as error:
         if isinstance(error, ModuleNotFoundError) and _is_of(place, error):

@@ -11,7 +11,7 @@ from falkirk.checkpoint.ids import CLUSTER, address
 from falkirk.durations import millis_since_1970
 from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.metadata import METADATA
-from falkirk.stream.definition.pattern import Pattern, Topics
+from falkirk.stream.definition.pattern import Pattern, Topics, check_topic
 
 
 def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
@@ -29,10 +29,14 @@ def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
         raise DefinitionError(
             f"a topic cannot be named {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
         )
+    for name in [topics] if isinstance(topics, str) else topics:
+        check_topic(name, where)
     return address(cluster, topics) if isinstance(topics, str) else tuple(address(cluster, name) for name in topics)
 
 
 def checked_metadata(wanted: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
+    if isinstance(wanted, str):
+        raise DefinitionError(f"metadata={wanted!r} is not a list", where=where, hint=f"metadata=[{wanted!r}]")
     columns = dict(wanted) if isinstance(wanted, Mapping) else {name: name for name in wanted}
     for name in columns.values():
         if name not in METADATA:

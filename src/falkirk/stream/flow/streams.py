@@ -15,9 +15,10 @@ from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN, FilesPlan
+from falkirk.stream.definition.pattern import check_topic
 from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.definition.windows import CountWindow, Session, Window
-from falkirk.stream.flow.alternatives import STREAM, missing
+from falkirk.stream.flow.alternatives import STREAM, missing, subscript
 from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
 from falkirk.stream.flow.databases import sink_postgres
@@ -57,6 +58,7 @@ class Stream(Combining[RowT_co]):
 
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(STREAM)
+        __getitem__ = subscript
 
     unique = method(unique)
     assume_unique = method(assume_unique)
@@ -304,6 +306,7 @@ class Stream(Combining[RowT_co]):
                 where=where,
                 hint="to write several, name the column that says to which: topic_by=",
             )
+        check_topic(topic or name, where)
         spelt = checked_key(key, self.schema, where) if key is not None else None
         mode, spelt = sink_changes(self._op, changes, spelt, where)
         shown = self if mode == "weights" or spelt is None else identified(self, spelt.columns, name, line)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import polars as pl
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.registry import SchemaRegistry
 
@@ -23,7 +24,11 @@ class Registering(ABC):
     """The language of its schemas, in the registry's words."""
 
     def __init__(self, registry: SchemaRegistry | None, subject: str, register: bool) -> None:
-        """Raises DefinitionError for a subject that is not a valid pattern."""
+        """Raises DefinitionError for a subject that is not a valid pattern, and for an address in place of a registry."""
+        if isinstance(registry, str):
+            raise DefinitionError(
+                "registry= is an address, not a registry", where=user_line(), hint='registry=fk.Registry("http://…")'
+            )
         self.registry, self.subject, self.registers = registry, subject, register
         self._topic = ""
         self._id: int | None = None

@@ -38,6 +38,10 @@ from falkirk.wording import counted
 
 def sql(flow: Flow, query: str, name: str | None, streams: Mapping[str, Any]) -> Stream[Any]:
     """The stream of a query. Raises DefinitionError."""
+    if not isinstance(query, str):
+        raise DefinitionError(
+            f"{query!r} is not SQL", where=f"sql ({user_line()})", hint='flow.sql("select … from bids")'
+        )
     text = Text(query, user_line())
     for given, stream in streams.items():
         if not isinstance(stream, Stream) or stream._graph is not flow.graph:
