@@ -135,6 +135,22 @@ assert_type(orders.lookup(flow.table("t", key="id", value=fk.Json(Parcel))), fk.
 assert_type(orders.group_by("id").agg(n=fk.len()), fk.Stream[dict[str, Any]])
 assert_type(orders.errors, fk.Stream[dict[str, Any]])
 """,
+    "an aggregate names a parameter for each of its columns": """
+class Range(fk.Aggregate):
+    state = {"low": int, "high": int}
+    returns = int
+
+    def add(self, state: dict[str, Any] | None, values: list[int]) -> dict[str, Any]:
+        return {"low": min(values), "high": max(values)}
+
+    def retract(self, state: dict[str, Any] | None, values: list[int], weights: list[int]) -> dict[str, Any]:
+        return {"low": 0, "high": 0}
+
+    def result(self, state: dict[str, Any]) -> int:
+        return int(state["high"] - state["low"])
+
+plain.group_by("id").agg(range=Range("total"))
+""",
     "a function of enrich takes the stream's rows, and is async": """
 async def scored(row: Order) -> dict[str, Any]:
     return {"score": row["total"]}

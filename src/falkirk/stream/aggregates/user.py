@@ -44,7 +44,9 @@ class Aggregate(AggregateLike):
     def __init__(self, *columns: IntoExpr) -> None:
         self.columns = columns
 
-    def add(self, state: dict[str, Any] | None, *columns: list[Any]) -> dict[str, Any]:
+    # With any arguments and any keywords, type checkers let a subclass name a parameter for each of its columns.
+
+    def add(self, state: dict[str, Any] | None, *columns: Any, **_: Any) -> dict[str, Any]:
         """The new state, from the group's state (None at first) and a list of values for each column.
 
         The result must not depend on how rows are cut into calls: add(add(s, a), b) == add(s, a ++ b).
@@ -57,7 +59,7 @@ class Aggregate(AggregateLike):
         """
         raise NotImplementedError
 
-    def retract(self, state: dict[str, Any] | None, *columns: list[Any]) -> dict[str, Any]:
+    def retract(self, state: dict[str, Any] | None, *columns: Any, **_: Any) -> dict[str, Any]:
         """The new state, when rows are taken back: it undoes `add`. Within a step, it may be called before the `add`
         that it undoes.
 
