@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import falkirk as fk
 from falkirk import errors
 from falkirk.cli.main import falkirk
 from falkirk.cli.words import PICTURE, WORDS
@@ -117,6 +118,13 @@ def test_words_are_defined_before_they_are_used(document: str) -> None:
     used = re.search(rf"\b(?:{'|'.join(WORDS)})s?\b", text)
     assert used is not None
     assert text.index("LINK") < used.start(), text[used.start() - 40 : used.end() + 20]
+
+
+def test_the_reference_has_every_name_that_is_offered() -> None:
+    command = [sys.executable, ROOT / "tools" / "reference.py", "python"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told += (ROOT / "docs" / "reference" / "python.md").read_text()
+    assert [name for name in fk.__all__ if not re.search(rf"^## {name}\b|`fk\.{name}\b", told, re.MULTILINE)] == []
 
 
 def test_the_reference_lists_every_exit_code() -> None:
