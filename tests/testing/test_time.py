@@ -123,3 +123,13 @@ def test_rows_that_are_dated_after_the_clock_are_warned_of_once() -> None:
 def test_a_clock_without_a_zone_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no zone"):
         fk.testing.App(passed_on(fk.Datetime), now=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_times_in_seconds_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    for unit, warnings in ((1_000, 0), (1, 1)):
+        flow = fk.Flow("seconds")
+        rows = flow.source("rows", value=fk.Json({"at": int}), time="at")
+        rows.sink("out", value=fk.Json())
+        now = 1_767_225_600
+        fk.testing.run(flow, {"rows": [{"at": (now + n) * unit} for n in range(3)]}, step_rows=1)
+        assert [record.getMessage().count("it seems to have seconds") for record in caplog.records] == [1] * warnings

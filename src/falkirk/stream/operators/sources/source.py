@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import ClassVar, Literal, TypeVar
 
@@ -22,10 +24,15 @@ from falkirk.stream.definition.event_time import Lateness
 from falkirk.stream.definition.pattern import Topics, in_words
 from falkirk.stream.formats import Format, Key
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 TOO_FAR_AHEAD = f"more than {AHEAD // 60_000} minutes after the step's clock"
 """The reason why a row fails whose time is in the future."""
+
+_SECONDS_OF_NOW = range(1_000_000_000, 10_000_000_000)
+"""Seconds since 1970 of the years 2001 to 2286. As milliseconds, they are days 12 to 116 of 1970."""
 
 _NO_META = pl.DataFrame(schema={TS: pl.Int64(), ORIGIN: pl.UInt32()})
 
@@ -106,6 +113,8 @@ class SourceReader:
         rows, bad, dated = decoded.frame, decoded.bad, None
         if self.source.time is not None:
             rows, bad, dated = timed(rows, bad, self.source.time, run.step.clock)
+            if len(dated) and dated[0] in _SECONDS_OF_NOW:
+                warn_of_seconds(self.source)
         good = self._good(run, slices, bad)
         if good is not None and not good:
             self._split(run, slices, Batch(rows, _NO_META))
@@ -196,6 +205,19 @@ def other_key(
         f"{said}, but column {', '.join(source.key.columns)} encodes to {spelt!r}",
         where=f"source {source.id!r} ({source.line}), topic {topic}, partition {partition}, offset {offset}",
         hint=hint,
+    )
+
+
+@cache
+def warn_of_seconds(source: Source) -> None:
+    """Say once that the times of a source seem to be seconds. A window of an hour then has 41 days, and results are dated so
+    long ago that their topic may delete them."""
+    logger.warning(
+        "column %r, the time of source %r (%s), has dates in January to April 1970: it seems to have seconds. To do: write "
+        "milliseconds since 1970, or ISO 8601 for an fk.Datetime",
+        source.time,
+        source.id,
+        source.line,
     )
 
 
