@@ -44,6 +44,12 @@ def test_a_file_of_sql_has_no_flow_with_a_name() -> None:
         load_flow("shop.sql:flow")
 
 
+def test_a_file_of_sql_without_its_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    with pytest.raises(ConfigError, match=r"pip install 'falkirk\[sql\]'"):
+        load_flow("shop.sql")
+
+
 JOINS = """
 import falkirk as fk
 

@@ -46,6 +46,10 @@ def load_flow(target: str) -> Flow:
       to do: name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in
     """
     if target.endswith(".sql"):
+        if not importlib.util.find_spec("sqlglot"):
+            raise ConfigError(
+                "SQL needs a library that is not installed: sqlglot", where=target, hint="pip install 'falkirk[sql]'"
+            )
         from falkirk.stream.sql.file import flow_of
 
         with _loading(target):
