@@ -109,7 +109,7 @@ def test_a_flow_that_no_file_has_is_refused_with_what_to_do() -> None:
 def test_a_script_that_runs_its_flow_while_it_is_loaded_is_told_how_not_to(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text('import falkirk as fk\nflow = fk.Flow("unguarded")\nflow.run("localhost:1")\n')
-    with pytest.raises(DefinitionError, match=r'is loaded, as each of its workers does\n.*if __name__ == "__main__"'):
+    with pytest.raises(DefinitionError, match=r'workers does\n.*unguarded.py:3\n.*if __name__ == "__main__"'):
         load_flow(f"{script}:flow")
 
 

@@ -106,6 +106,11 @@ WRONG: list[tuple[str, Build, str]] = [
     ("constant predicate", lambda f, s: s.filter(True), "the predicate True reads no column"),
     ("no predicate", lambda f, s: s.filter(None), "the predicate None reads no column"),
     (
+        "field with a point",
+        lambda f, s: f.source("x", value=fk.Json({"x": fk.Struct({"a": int})})).filter(fk.col("x.a") > 1),
+        "a field is fk.col('x').struct.field('a')",
+    ),
+    (
         "unknown field",
         lambda f, s: f.source("x", value=fk.Json({"x": fk.Struct({"a": int})})).select(fk.col("x").struct.field("b")),
         "there is no field 'b'",

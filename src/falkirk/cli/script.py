@@ -85,12 +85,16 @@ def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
 
     >>> list(_arguments({"listen_public": True}))
     ['--listen-public']
+    >>> list(_arguments({"brokers": ["a:9092", "b:9092"]}))
+    ['--brokers', 'a:9092,b:9092']
     >>> list(_arguments({"workers": 4, "state_dir": Path("s"), "set": {"a.b": 1}, "until": None, "rebuild": ["a", "b"]}))
     ['--workers', '4', '--state-dir', 's', '--set', 'a.b=1', '--rebuild', 'a', '--rebuild', 'b']
     """
     for name, value in options.items():
         values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
         values = list(values) if isinstance(values, list | tuple) else [values]
+        if name == "brokers" and len(values) > 1:
+            values = [",".join(values)]
         for one in values:
             if one is True:
                 yield f"--{name.replace('_', '-')}"

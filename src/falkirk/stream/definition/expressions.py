@@ -112,7 +112,9 @@ def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
             if name not in schema:
                 literal = f"; a text is fk.lit({name!r})" if _may_be_text(expr, name) else ""
                 raise DefinitionError(
-                    f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema) + literal
+                    f"there is no column {name!r}",
+                    where=where,
+                    hint=_field(name, schema) or did_you_mean(name, schema) + literal,
                 )
 
 
@@ -129,7 +131,16 @@ def _may_be_text(expr: nw.Expr, name: str) -> bool:
     if any(node.kind is ExprKind.EXCLUDE for node in _walk(expr)):
         return False
     columns = {c for node in _walk(expr) if node.kind is ExprKind.COL for c in node.kwargs["names"]}
-    return name not in columns or renamed_column(expr) == name
+    return name not in columns or (len(expr._nodes) > 1 and renamed_column(expr) == name)
+
+
+def _field(name: str, schema: pl.Schema) -> str:
+    """What to write for "address.city", if that is a field of a column."""
+    column, _, inner = name.partition(".")
+    dtype = schema.get(column)
+    if isinstance(dtype, pl.Struct) and inner in {field.name for field in dtype.fields}:
+        return f"a field is fk.col({column!r}).struct.field({inner!r})"
+    return ""
 
 
 def evaluate(
