@@ -75,6 +75,11 @@ def test_a_wrong_statement_is_refused_at_its_place(tmp_path: Path, sql: str, wha
     assert "shop.sql" in refused.value.where
 
 
+def test_a_table_that_is_not_there_is_to_be_created(tmp_path: Path) -> None:
+    with pytest.raises(fk.FalkirkError, match=r"create table paid \(…\) before this"):
+        loaded(tmp_path, TOTALS)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fk.FalkirkError, match="cannot read"):
         load_flow(str(tmp_path / "none.sql"))

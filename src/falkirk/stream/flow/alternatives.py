@@ -177,8 +177,8 @@ def instead(table: Table, name: str, known: Mapping[str, object] | list[str]) ->
 def subscript(self: object, key: object) -> object:
     """The `__getitem__` of a stream: pandas and Quix take columns of one like this, and loops its rows."""
     raise TypeError(
-        f'{type(self).__name__} has no items: write .filter(fk.col("price") > 100) for bids[bids["price"] > 100], and '
-        ".map(…) for a loop over rows"
+        f'{type(self).__name__} has no items: a column is fk.col("price"), as in .filter(fk.col("price") > 100) and '
+        '.with_columns(total=fk.col("price") * 2); a loop over rows is .map(…)'
     )
 
 

@@ -199,11 +199,10 @@ def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text)
                 raise text.error(table, what, f"there are: {', '.join(FUNCTIONS.values())}")
             if table.name not in schemas and table.name not in scope.cte_sources:
                 hint = did_you_mean(table.name, [*schemas, *scope.cte_sources]) if schemas else ""
-                raise text.error(
-                    table,
-                    f"there is no table {table.name!r}",
-                    hint or f'pass the stream: flow.sql("…", {table.name}=…)',
-                )
+                make = f'pass the stream: flow.sql("…", {table.name}=…)'
+                if text.line == "prompt" or text.line.endswith(".sql"):
+                    make = f"create table {table.name} (…) before this"
+                raise text.error(table, f"there is no table {table.name!r}", hint or make)
         _check_stars(scope, schemas, text)
 
 
