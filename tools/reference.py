@@ -168,9 +168,15 @@ def members(of: Any) -> Iterator[tuple[str, Any]]:
             yield method, found
 
 
+GIVEN = ("Grouped", "KeyContext", "Keyed", "Stream", "Table", "Timer")
+"""Classes whose objects users are given, and do not make."""
+
+
 def documented(name: str, each: Any) -> str:
+    if name in GIVEN:
+        return docstring(inspect.getdoc(each) or "")
     try:
-        signature = str(unquoted(inspect.signature(each)))
+        signature = str(unquoted(inspect.signature(each), method="." in name))
     except (TypeError, ValueError):
         signature = ""
     prefix = "" if "." in name else "fk."
@@ -187,12 +193,11 @@ class Written:
         return self.words
 
 
-def unquoted(signature: inspect.Signature) -> inspect.Signature:
-    """The signature of a call: without self, and without a return of None."""
+def unquoted(signature: inspect.Signature, *, method: bool) -> inspect.Signature:
+    """The signature of a call: without the object whose method it is, and without a return of None."""
     given = [
         each.replace(annotation=Written(each.annotation)) if isinstance(each.annotation, str) else each
-        for each in signature.parameters.values()
-        if each.name != "self"
+        for each in list(signature.parameters.values())[1 if method else 0 :]
     ]
     returns = signature.return_annotation
     shown = Written(returns) if isinstance(returns, str) and returns != "None" else inspect.Signature.empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from itertools import chain
 from typing import Any
@@ -74,6 +75,12 @@ def test_a_column_is_no_attribute_and_no_item(bids: Any) -> None:
     for use in (lambda: bids["price"], lambda: list(bids)):
         with pytest.raises(TypeError, match=r"Stream has no items: a column is fk.col\(\"price\"\)"):
             use()
+
+
+def test_help_and_errors_of_a_method_are_about_what_users_give(bids: Any) -> None:
+    assert list(inspect.signature(bids.deduplicate).parameters) == ["on", "within", "id", "version"]
+    with pytest.raises(TypeError, match=r"^unique\(\): too many positional arguments$"):
+        bids.unique("auction")
 
 
 def test_no_name_is_listed_that_exists_or_twice() -> None:

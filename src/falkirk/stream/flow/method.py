@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -24,8 +25,17 @@ def method(
 
     @wraps(make)
     def added(stream: Stream[RowT], /, *args: P.args, **options: P.kwargs) -> Stream[RowT]:
+        try:
+            signature.bind(stream, *args, **options)
+        except TypeError as error:
+            raise TypeError(f"{make.__name__}(): {error}") from None
         before = stream._op
         operator = make(before, user_line(), *args, **options)
         return type(stream)(stream._graph, stream._graph.add(operator, exchange=operator.root != before.root))
 
+    # What help() shows: without the operator and the line, which are not the user's to give.
+    _, _, *given = inspect.signature(make).parameters.values()
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature = inspect.Signature([itself, *given], return_annotation="Stream[RowT]")
+    added.__signature__ = signature  # type: ignore[attr-defined]
     return added
