@@ -87,6 +87,15 @@ def test_a_file_without_the_flow_says_what_it_has(tmp_path: Path) -> None:
     assert "outside of functions" in refused(tmp_path, f"import falkirk as fk\n{within}", "app.py:other").hint
 
 
+def test_a_file_that_hides_a_module_is_to_be_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import statistics
+
+    monkeypatch.setitem(sys.modules, "statistics", statistics)
+    (tmp_path / "statistics.py").write_text("import statistics\nstatistics.mean([1])")
+    with pytest.raises(DefinitionError, match="to do: rename the file, which hides the module statistics"):
+        load_flow(str(tmp_path / "statistics.py"))
+
+
 def test_a_flow_named_by_a_point_or_by_a_file_of_a_package_is_told_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from falkirk.blame import FAILURES, in_brief, raised_at
+from falkirk.blame import FAILURES, in_brief, is_users, raised_at
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.flow.flow import Flow
 from falkirk.wording import counted
@@ -114,8 +114,9 @@ def _is_of(place: str, error: ModuleNotFoundError) -> bool:
 
 
 @contextmanager
-def _words(place: str, command: str) -> Iterator[None]:
-    """Raises a DefinitionError for an error in a user's module. The error for a missing module does not change."""
+def _words(place: str, command: str, todo: str = "") -> Iterator[None]:
+    """Raises a DefinitionError for an error in a user's module. `todo` is what to do about it, if that is known. The error
+    for a missing module does not change."""
     try:
         yield
     except FalkirkError as error:
@@ -130,7 +131,7 @@ def _words(place: str, command: str) -> Iterator[None]:
                 where=raised_at(error),
                 hint='write &, | and ~ with parentheses, (fk.col("a") > 1) & (fk.col("b") < 5); for if, fk.when(…).then(…)',
             ) from error
-        hint = f"fix it; the whole trace is shown by {command}"
+        hint = f"{todo or 'fix it'}; the whole trace is shown by {command}"
         if isinstance(error, ImportError) and "no known parent package" in str(error):
             name = ".".join(Path(place).with_suffix("").parts)
             hint = f"name it as a module of its package, from the folder that has the package: {name}:flow"
@@ -154,7 +155,9 @@ def _from_file(path: Path, place: str) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     known = sys.modules.get(place)
-    with _words(str(path), f"python {path}"):
+    installed = getattr(sys.modules.get(path.stem), "__file__", None)
+    hides = installed is not None and not is_users(installed)
+    with _words(str(path), f"python {path}", f"rename the file, which hides the module {path.stem}" if hides else ""):
         package = _package_of(place, path)
         if package is not None and (module := sys.modules.get(place)) is not known and module is not None:
             return module  # its package imports it
