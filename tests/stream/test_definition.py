@@ -61,6 +61,12 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.filter(fk.col("price") > fk.col("price").mean()),
         "price > price.mean() is not row-wise: mean needs more than one row",
     ),
+    ("when without then", lambda f, s: s.with_columns(x=fk.when(fk.col("price") > 1)), ".then(value)"),
+    (
+        "over in a group",
+        lambda f, s: s.group_by("name").agg(x=fk.max("price").over("auction")),
+        "a column of each row, because of its .over",
+    ),
     ("equal to None", lambda f, s: s.filter(fk.col("name") == None), "name == None compares with None"),  # noqa: E711
     ("unequal to None, deep inside", lambda f, s: s.filter(~(fk.col("name") != None)), "is_null()"),  # noqa: E711
     ("None in a list", lambda f, s: s.filter(fk.col("name").is_in(["a", None])), "compares with None"),

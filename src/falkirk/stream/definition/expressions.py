@@ -15,6 +15,7 @@ from typing import Any, Literal
 import narwhals as nw
 import polars as pl
 from narwhals._expression_parsing import ExprKind, ExprNode
+from narwhals.functions import When
 
 from falkirk.blame import did_you_mean
 from falkirk.errors import DefinitionError
@@ -51,6 +52,10 @@ def _expression(expr: Any, where: str, *, listed: bool) -> nw.Expr:
             f"{expr} is a Polars expression", where=where, hint="use fk.col, which has the same methods"
         )
     _check_one_row(expr, where)
+    if isinstance(expr, When):
+        raise DefinitionError(
+            "fk.when(…) has no .then(…)", where=where, hint="fk.when(condition).then(value).otherwise(other)"
+        )
     if callable(expr):
         raise DefinitionError(
             f"{getattr(expr, '__name__', expr)!r} is a function, and no expression",

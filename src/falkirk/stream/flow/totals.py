@@ -31,6 +31,12 @@ def bound_aggregates(
         if name in columns:
             raise DefinitionError(f"{name!r} is already a column of the group", where=where, hint="choose another name")
         check_object(name, aggregate, where)
+        if hasattr(aggregate, "window"):
+            raise DefinitionError(
+                f"{name} is a column of each row, because of its .over(…), and not an aggregate of the group",
+                where=where,
+                hint=f"leave .over(…) out, or use stream.with_columns({name}=…) in place of the group",
+            )
         if not hasattr(aggregate, "bind"):
             raise DefinitionError(
                 f"{name}={aggregate!r} is not an aggregate",
