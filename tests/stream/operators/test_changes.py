@@ -351,6 +351,17 @@ def test_an_append_only_stream_can_be_written_as_changes() -> None:
     assert app.sinks["weights"].rows == [{"k": 1, "v": 2, "weight": 1}]
 
 
+@pytest.mark.parametrize("changes", ["upsert", "debezium"])
+@pytest.mark.parametrize("name", ["before", "after", "gone", "come", "any"])
+def test_a_key_of_a_sink_has_any_name(name: str, changes: Any) -> None:
+    flow = fk.Flow("f")
+    counts = flow.source("rows", value=fk.Json({name: int})).group_by(name).agg(n=fk.len())
+    counts.group_by(name).top_k(1, by="n").sink("out", key=name, value=fk.Json(), changes=changes)
+    last = fk.testing.run(flow, {"rows": [{name: 1}, {name: 1}]}, step_rows=1).sinks["out"].rows[-1]
+    assert last is not None
+    assert (last["after"] if changes == "debezium" else last) == {name: 1, "n": 2}
+
+
 def test_what_one_flow_writes_as_changes_another_reads() -> None:
     flow = fk.Flow("f")
     made = rows_of(flow, "upsert", key="k")

@@ -71,6 +71,12 @@ def test_a_column_named_like_a_count_stays() -> None:
     ) == [5]
 
 
+def test_a_column_named_like_what_unique_computes_stays() -> None:
+    flow = fk.Flow("f")
+    flow.source("a", value=fk.Json({"change": int})).unique().sink("out", key="change", value=fk.Json())
+    assert fk.testing.run(flow, {"a": [{"change": 5}, {"change": 5}]}).sinks["out"].rows == [{"change": 5}]
+
+
 @pytest.mark.parametrize("kind", SQL)
 def test_streams_with_other_columns_cannot_be_combined(kind: str) -> None:
     flow = fk.Flow("f")

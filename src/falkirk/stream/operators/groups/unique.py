@@ -97,11 +97,11 @@ class UniqueRunner(Runner):
         counted = (
             batch.rows.hstack(batch.meta)
             .group_by(self.columns, maintain_order=True)
-            .agg(change.alias("change"), pl.col(TS).max())
+            .agg(change.alias(WEIGHT), pl.col(TS).max())
         )
         rows = counted.select(self.columns)
-        before = self._count(run, rows, counted["change"])
-        after = before + counted["change"]
+        before = self._count(run, rows, counted[WEIGHT])
+        after = before + counted[WEIGHT]
         sign = ((after > 0).cast(pl.Int64) - (before > 0).cast(pl.Int64)).alias(WEIGHT)
         meta = counted.select(TS).hstack([sign]) if self.operator.changes else counted.select(TS)
         return Batch(rows, meta).filter(sign != 0)

@@ -18,6 +18,7 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, nulls
+from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.debezium import AFTER, BEFORE, OP, envelope_of
@@ -25,6 +26,8 @@ from falkirk.stream.formats.debezium import AFTER, BEFORE, OP, envelope_of
 SinkChanges: TypeAlias = Literal["append", "upsert", "debezium", "weights"]
 TS_MS = "ts_ms"
 """In envelopes, the record's timestamp in milliseconds."""
+_ROW, _OLD, _NEW, _GONE, _COME, _ALL = (f"{RESERVED}_{name}" for name in ("row", "old", "new", "gone", "come", "all"))
+"""Columns beside those of the key, which may have any other name."""
 
 
 class Log(NamedTuple):
@@ -69,24 +72,23 @@ def logged(mode: SinkChanges, batch: Batch, key: Key | None, where: str) -> Log:
     if mode == "weights":
         return Log(rows.select(names), rows.select(*names, pl.col(WEIGHT).alias(WEIGHT_COLUMN)), rows[TS])
     assert key is not None
-    place = "__falkirk_row"
     rows, columns = by_key(rows, key.columns)
     at = (
-        rows.with_row_index(place)
+        rows.with_row_index(_ROW)
         .group_by(columns, maintain_order=True)
         .agg(
-            pl.col(place).filter(pl.col(WEIGHT) < 0).first().alias(BEFORE),
-            pl.col(place).filter(pl.col(WEIGHT) > 0).first().alias(AFTER),
-            pl.col(WEIGHT).filter(pl.col(WEIGHT) < 0).sum().neg().alias("gone"),
-            pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum().alias("come"),
+            pl.col(_ROW).filter(pl.col(WEIGHT) < 0).first().alias(_OLD),
+            pl.col(_ROW).filter(pl.col(WEIGHT) > 0).first().alias(_NEW),
+            pl.col(WEIGHT).filter(pl.col(WEIGHT) < 0).sum().neg().alias(_GONE),
+            pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum().alias(_COME),
             pl.col(TS).max(),
         )
     )
-    for weights in (at["gone"], at["come"]):
+    for weights in (at[_GONE], at[_COME]):
         check_once(at.select(columns), weights, where)
     known = rows.select(names)
-    keyed = known[at[AFTER].fill_null(at[BEFORE])]
-    return Log(keyed, _envelopes(known, at[BEFORE], at[AFTER], at[TS]), at[TS])
+    keyed = known[at[_NEW].fill_null(at[_OLD])]
+    return Log(keyed, _envelopes(known, at[_OLD], at[_NEW], at[TS]), at[TS])
 
 
 class FinalRows(NamedTuple):
@@ -105,25 +107,25 @@ def final_rows(batch: Batch, key: Sequence[str], where: str) -> FinalRows:
     names, rows = batch.rows.columns, net(batch)
     rows, columns = by_key(rows, key)
     last = (
-        rows.with_row_index("__falkirk_row")
+        rows.with_row_index(_ROW)
         .group_by(columns, maintain_order=True)
         .agg(
-            pl.col("__falkirk_row").filter(pl.col(WEIGHT) > 0).first().alias("come"),
-            pl.col("__falkirk_row").first().alias("any"),
+            pl.col(_ROW).filter(pl.col(WEIGHT) > 0).first().alias(_NEW),
+            pl.col(_ROW).first().alias(_OLD),
             pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum(),
             pl.col(TS).max(),
         )
     )
     check_once(last.select(columns), last[WEIGHT], where)
-    shown = rows.select(names)[last["come"].fill_null(last["any"])]
-    return FinalRows(shown, last["come"].is_not_null(), last[TS])
+    shown = rows.select(names)[last[_NEW].fill_null(last[_OLD])]
+    return FinalRows(shown, last[_NEW].is_not_null(), last[TS])
 
 
 def by_key(rows: pl.DataFrame, key: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
     """The rows, and the columns by which those of one key are grouped."""
     if key:
         return rows, list(key)
-    return rows.with_columns(pl.lit(value=True).alias("__falkirk_all")), ["__falkirk_all"]
+    return rows.with_columns(pl.lit(value=True).alias(_ALL)), [_ALL]
 
 
 def check_once(keys: pl.DataFrame, rows: pl.Series, where: str) -> None:
