@@ -22,7 +22,7 @@ from falkirk.state.store import State
 from falkirk.stream.aggregates.bound import Bound, Context, old
 from falkirk.stream.aggregates.builtin import BoundLen
 from falkirk.stream.aggregates.values import OfValues
-from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere, present
+from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere, matched, present
 from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import Exchange
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, ResultRunner, Runner, TaskContext, joined
@@ -261,7 +261,7 @@ class GroupRunner(ResultRunner):
         """The addresses of one group's rows in this step, from the first to the last."""
         columns = self.folding.columns
         here = batch.rows.select(columns).with_row_index(ORIGIN)
-        found = here.join(keys[group : group + 1], on=columns, nulls_equal=True, maintain_order="left")
+        found = matched(here, keys[group : group + 1], columns, how="inner")
         return run.span(batch, found[ORIGIN].to_list())
 
     def _known(self, state: State) -> pl.DataFrame:
@@ -275,9 +275,8 @@ class GroupRunner(ResultRunner):
         rows = after[old(ROWS, "rows")]
         if (wrong := (rows < 0).arg_true()).len():
             group = wrong[0]
-            gone = batch.filter(batch.meta[WEIGHT] < 0).rows.join(
-                keys[group : group + 1], on=self.folding.columns, nulls_equal=True, maintain_order="left"
-            )
+            taken = batch.filter(batch.meta[WEIGHT] < 0).rows
+            gone = matched(taken, keys[group : group + 1], self.folding.columns, how="inner")
             where = filter(None, [self.group.where, self._rows(run, batch, keys, group)])
             check_counts(rows[group : group + 1], gone[:1], ", ".join(where))
         return rows > 0

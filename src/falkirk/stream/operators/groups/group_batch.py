@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from falkirk.stream.aggregates.bound import Bound, new, old
-from falkirk.stream.dataflow.batch import TS, Batch, nulls
+from falkirk.stream.dataflow.batch import TS, Batch, matched, nulls
 from falkirk.stream.dataflow.exchange import MOST, BucketRun, Pile, SendsRows, piled, together
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.place import Place
@@ -132,9 +132,8 @@ class RowExchange(SendsRows, _GroupExchange):
         partials = self.folding.partials(rows)
         if states is None:
             return self.merged(partials)
-        on = self.columns
-        joined = partials.join(states, on=on, how="left", nulls_equal=True, maintain_order="left", suffix=_BEFORE)
+        joined = matched(partials, states, self.columns, suffix=_BEFORE)
         *before, earlier = joined.get_columns()[partials.width :]
         latest = pl.select(pl.max_horizontal(partials[TS], earlier)).to_series().alias(TS)
-        untouched = states.join(partials, on=on, how="anti", nulls_equal=True, maintain_order="left")
+        untouched = matched(states, partials, self.columns, how="anti")
         return pl.concat([untouched, self.merged(partials.with_columns(latest), before)], rechunk=True)

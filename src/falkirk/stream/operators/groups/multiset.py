@@ -19,7 +19,7 @@ from falkirk.state.codec import decode_values, encode_columns, encode_keys, enco
 from falkirk.state.store import State
 from falkirk.stream.aggregates.bound import NEVER_ADDED, new
 from falkirk.stream.aggregates.values import Counted, OfValues
-from falkirk.stream.dataflow.batch import WEIGHT, present
+from falkirk.stream.dataflow.batch import WEIGHT, matched, present
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.frames import frame_of
 
@@ -76,7 +76,7 @@ class Multiset:
             .group_by(*self.columns, *self.names, maintain_order=True)
             .agg(pl.col(_WEIGHT).sum())
             .filter(pl.col(_WEIGHT) != 0)
-            .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            .pipe(matched, keys.with_row_index(_GROUP), self.columns)
         )
         prefixes = encode_keys(self.table, shards, [keys[c] for c in self.in_state])
         values = changes.select(pl.col(n).alias(c) for n, c in zip(self.names, self.value, strict=True))

@@ -20,7 +20,7 @@ import polars as pl
 from falkirk.state.codec import COMPLEMENT
 from falkirk.stream.aggregates.bound import Bound
 from falkirk.stream.aggregates.positions import BoundRank, BoundShift
-from falkirk.stream.dataflow.batch import TS, Batch
+from falkirk.stream.dataflow.batch import TS, Batch, matched
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.operator import RESERVED, Operator, Runner, TaskContext
 from falkirk.stream.dataflow.place import Place
@@ -181,7 +181,7 @@ class OverExchange(SendsRows):
         keys = whole.select(self.columns).unique(maintain_order=True).with_row_index(SEGMENT)
         rows = (
             whole.with_columns(self.operator.of(whole).alias(ORDER), pl.lit(value=False).alias(CONTEXT))
-            .join(keys, on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            .pipe(matched, keys, self.columns)
             .sort(SEGMENT, ORDER, maintain_order=True)
             .with_columns(pl.lit(None, dtype).alias(c) for c, dtype in self.operator.parts.items())
         )

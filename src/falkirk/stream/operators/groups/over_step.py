@@ -30,7 +30,7 @@ from falkirk.state.codec import (
 )
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, matched
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.groups.multiset import check_counts
@@ -134,7 +134,7 @@ class OverRunner(Runner):
             frame.group_by([*self.columns, ORDER], maintain_order=True)
             .agg(pl.col(list(operator.kept)).first(), pl.col(_COUNT).sum())
             .filter(pl.col(_COUNT) != 0)
-            .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            .pipe(matched, keys.with_row_index(_GROUP), self.columns)
             .sort(_GROUP, ORDER)
         )
         by = operator.by(rows)

@@ -25,7 +25,7 @@ from falkirk.state.entries import Rows, unpacked
 from falkirk.state.indexed import entries_in, few
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, present
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, matched, present
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, piled, together
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
@@ -159,7 +159,7 @@ class TopKRunner(Runner):
         rows = (
             frame.group_by([*self.columns, _ORDER], maintain_order=True)
             .agg(pl.col(list(self.kept)).first(), pl.col(_ROWS).sum())
-            .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            .pipe(matched, keys.with_row_index(_GROUP), self.columns)
         )
         return rows.select(list(self.held)), keys
 

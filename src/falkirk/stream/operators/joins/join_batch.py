@@ -58,7 +58,8 @@ class JoinExchange(SendsRows):
 
     def paired(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """All rows of a bucket, joined."""
-        on = [[OF[port] + c for c in side.on] for port, side in enumerate(self.join.sides)]
+        # Two columns at least: one that is sorted on both sides Polars merges, and then no NaN is equal to another.
+        on = [[*(OF[port] + c for c in side.on), _present(port)] for port, side in enumerate(self.join.sides)]
         return left.join(
             right, left_on=on[0], right_on=on[1], how=self.join.how, nulls_equal=False,
             maintain_order="right_left" if self.join.how == "right" else "left_right",

@@ -22,7 +22,7 @@ import polars as pl
 from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
+from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, matched, nulls
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, together
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
@@ -156,8 +156,7 @@ class CountGroupRunner(GroupRunner):
 
     def _final(self, ended: pl.DataFrame, times: pl.Series, updates: Updates) -> Batch:
         """The results of complete windows, in the order of their last rows and with their timestamps."""
-        on = list(self.group.columns)
-        rows = ended.join(updates.new, on=on, how="left", nulls_equal=True, maintain_order="left")
+        rows = matched(ended, updates.new, self.group.columns)
         return Batch(rows, pl.DataFrame([times, nulls(pl.UInt32(), rows.height).alias(ORIGIN)]))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.stream.aggregates.bound import new, old
-from falkirk.stream.dataflow.batch import TS, nulls
+from falkirk.stream.dataflow.batch import TS, matched, nulls
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.windows import END, START
 from falkirk.stream.operators.groups.folding import Folding
@@ -121,5 +121,5 @@ def groups_of(rows: pl.DataFrame, columns: list[str]) -> tuple[Numbers, pl.DataF
     """The number of each row's group; and the groups, in order of first appearance, with the greatest timestamps."""
     keys = rows.group_by(columns, maintain_order=True).agg(pl.col(TS).max())
     numbered = keys.select(columns).with_row_index(_SESSION)
-    found = rows.select(columns).join(numbered, on=columns, how="left", nulls_equal=True, maintain_order="left")
+    found = matched(rows.select(columns), numbered, columns)
     return found[_SESSION].cast(pl.Int64).to_numpy(), keys
