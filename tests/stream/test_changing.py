@@ -126,6 +126,7 @@ OTHER_KEYS: dict[str, tuple[fk.Flow, fk.Flow]] = {
     "another column": (flow(total("k")), flow(total("k", "o"))),
     "a column less": (flow(total("k", "o")), flow(total("k"))),
     "another order": (flow(total("k", "o")), flow(total("o", "k"))),
+    "another order of one type": (flow(total("k", "o", "v")), flow(total("k", "v", "o", key=["k", "o", "v"]))),
     "another type": (
         flow(total("k", "o")),
         flow(lambda rows: total("k", "o")(rows.with_columns(o=fk.col("o").cast(fk.String)))),

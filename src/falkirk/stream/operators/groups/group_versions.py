@@ -68,12 +68,15 @@ _INTEGERS = [["Int8", "Int16", "Int32", "Int64"], ["UInt8", "UInt16", "UInt32", 
 
 def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
     """Whether what had the words `was` has its groups under the keys of a group with the words `now`. Columns may have other
-    names, and integers more bits: their bytes are the same.
+    names, and integers more bits: their bytes are the same. A name that is in another place means other values there.
 
     >>> now, keys = "g v2: k String, n Int64 → s = len [rows Int64] (placed by Key('k'))", {"k": pl.String(), "n": pl.Int64()}
     >>> keyed_alike("g v1: u String, n Int32 → s = len [rows Int64] (placed by Key('u'))", now, keys)
     True
     >>> keyed_alike("g v1: n Int64, k String → s = len [rows Int64] (placed by Key('k'))", now, keys)
+    False
+    >>> a, b = (f"g v1: {k} Int64, {n} Int64 → s = len [rows Int64] (placed by Key('{k}', '{n}'))" for k, n in ("ab", "ba"))
+    >>> keyed_alike(a, b, {"b": pl.Int64(), "a": pl.Int64()})
     False
     >>> keyed_alike("g v1: k String, n Int64 → 2 of v Int64 by v (placed by Key('k'))", now, keys)
     False
@@ -84,7 +87,9 @@ def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
     ):  # windows that end have their ends first in their keys
         return False
     columns = re.fullmatch(", ".join(f"(.+) (?:{_types(dtype)})" for dtype in keys.values()), old[1], re.DOTALL)
-    if columns is None:
+    if columns is None or any(
+        before != name and before in keys for before, name in zip(columns.groups(), keys, strict=True)
+    ):
         return False
     names = {repr(before): repr(name) for before, name in zip(columns.groups(), keys, strict=True)}
     return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], old[2]) == new[2]
