@@ -278,6 +278,31 @@ def test_a_row_that_was_never_added_stops_the_app() -> None:
         driven.step([((1, 1, 1, None, ""), -1)])
 
 
+FAILING: dict[str, tuple[dict[str, Any], Any, str, str]] = {
+    "a running total": ({"order_by": "t"}, fk.sum("x"), "beyond Int64", "group {'k': 1}"),
+    "a total of a frame": ({"order_by": "t", "rows": 1}, fk.sum("x"), "beyond Int64", "group {'k': 1}"),
+    "a total of all rows": ({}, fk.sum("x"), "beyond Int64", "group {'k': 1}"),
+    "too many values": ({}, fk.collect("x", limit=1), "its limit is 1", "group {'k': 1}"),
+    "an argument": ({}, fk.sum(fk.col("s").cast(fk.Int64)), "InvalidOperationError", "partition 0, offset 2"),
+    "a neighbour": ({"order_by": "t"}, fk.lag(fk.col("s").cast(fk.Int64)), "InvalidOperationError", "offset 2"),
+}
+
+
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.Batch()])
+@pytest.mark.parametrize("case", FAILING)
+def test_a_function_that_fails_names_the_key_or_the_row(case: str, regime: Any) -> None:
+    options, function, what, where = FAILING[case]
+    flow = fk.Flow("f", regime=regime)
+    value = fk.Json({"k": fk.Int64, "t": fk.Int64, "x": fk.Int64, "s": fk.String})
+    rows = flow.source("rows", key="k", value=value)
+    rows.over("k", **options).agg(y=function).agg(n=fk.len()).sink("out", value=fk.Json())
+    given = [{"k": k, "t": t, "x": 2**62, "s": s} for t, (k, s) in enumerate([(0, "1"), (1, "2"), (1, "?")])]
+    with pytest.raises(UserCodeError) as caught:
+        fk.testing.run(flow, {"rows": given})
+    assert what in caught.value.what
+    assert where in caught.value.where
+
+
 @pytest.mark.parametrize(
     ("options", "functions", "message"),
     [

@@ -47,13 +47,16 @@ class _GroupExchange:
         self.kept = [new(name, part) for name, part, _ in parts]
         """States, named as partials."""
 
-    def merged(self, partials: pl.DataFrame, before: Sequence[pl.Series] | None = None) -> pl.DataFrame:
-        """New states from partials and, if there are any, the states before: one column each."""
+    def merged(
+        self, partials: pl.DataFrame, before: Sequence[pl.Series] | None = None, keys: pl.DataFrame | None = None
+    ) -> pl.DataFrame:
+        """New states from partials and, if there are any, the states before: one column each. `keys`: what errors name, if
+        not the group's columns."""
         columns, middle, latest = self._parts(partials)
         if before is None:
             before = [nulls(dtype, partials.height) for dtype in self.types.values()]
         named = [series.alias(name) for name, series in zip(self.types, before, strict=True)]
-        with self.folding.blaming(pl.DataFrame(columns)):
+        with self.folding.blaming(pl.DataFrame(columns) if keys is None else keys):
             states = self.folding.merged(pl.DataFrame([*middle, *named]))
         kept = [states[name].alias(as_partial) for name, as_partial in zip(self.types, self.kept, strict=True)]
         return pl.DataFrame([*columns, *kept, latest])

@@ -155,7 +155,7 @@ class Over(Operator):
 
     def computing(self) -> Functions:
         """The functions, ready to run."""
-        return Functions(self, self.functions, self.frame, next(iter(self.ordering.by), ""))
+        return Functions(self, self.columns, self.functions, self.frame, next(iter(self.ordering.by), ""))
 
     def with_peers(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows in order, with a number that is equal in rows that are equal in the order."""
@@ -174,6 +174,7 @@ class OverExchange(SendsRows):
         self.functions = operator.computing()
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
+        self.functions.check(run, batch)
         return batch.rows.select(list(self.operator.inputs[0].schema)).hstack(batch.meta.select(TS))
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
@@ -186,5 +187,5 @@ class OverExchange(SendsRows):
             .with_columns(pl.lit(None, dtype).alias(c) for c, dtype in self.operator.parts.items())
         )
         parts = self.functions.parts(self.operator.with_peers(rows))
-        found = rows.drop(parts.columns).hstack(self.functions.results(parts))
+        found = rows.drop(parts.columns).hstack(self.functions.results(parts, rows.select(self.columns)))
         yield Batch(found.select(list(self.operator.schema)), found.select(TS))

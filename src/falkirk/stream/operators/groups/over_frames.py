@@ -22,9 +22,11 @@ import polars as pl
 
 from falkirk.stream.aggregates.bound import Bound, old
 from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift
-from falkirk.stream.dataflow.batch import TS, nulls
+from falkirk.stream.dataflow.batch import TS, Batch, nulls, selected
 from falkirk.stream.dataflow.operator import RESERVED, Operator
+from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.groups.group_batch import RowExchange
+from falkirk.stream.operators.rows.expressing import evaluated
 
 SEGMENT, CONTEXT, PEERS = f"{RESERVED}.segment", f"{RESERVED}.context", f"{RESERVED}.peers"
 _ROW = f"{RESERVED}.row"
@@ -70,13 +72,21 @@ class Frame:
 class Functions:
     """The functions of one `over`."""
 
-    def __init__(self, operator: Operator, bounds: Sequence[Bound], frame: Frame, time: str) -> None:
+    def __init__(
+        self, operator: Operator, columns: Sequence[str], bounds: Sequence[Bound], frame: Frame, time: str
+    ) -> None:
+        self.operator, self.columns = operator, list(columns)
         self.bounds, self.frame, self.time = bounds, frame, time
         self.aggregates = [b for b in bounds if not isinstance(b, BoundPosition)]
         self.positions = [b for b in bounds if isinstance(b, BoundPosition)]
         self.folds = RowExchange(operator, [_ROW], self.aggregates)
         self.computing = [e.alias(name) for name, e in _computed(operator, self.positions)]
         self.schema = pl.Schema({c: dtype for b in bounds for c, dtype in b.states().items()})
+
+    def check(self, run: StepRun, batch: Batch) -> None:
+        """That arguments of functions can be computed for rows that come. Raises UserCodeError with a row's address."""
+        if exprs := [*self.folds.folding.computed, *self.computing]:
+            evaluated(self.operator, run, batch, lambda rows: selected(rows, exprs))
 
     def parts(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The parts of the functions for each row that is no context, in order.
@@ -93,9 +103,10 @@ class Functions:
             columns |= (_ranks if isinstance(position, BoundRank) else self._shifted)(position, rows, wanted)  # type: ignore[arg-type]
         return pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.schema.items()])
 
-    def results(self, parts: pl.DataFrame) -> list[pl.Series]:
-        """The output columns."""
-        by_name = {b.name: b.result(parts) for b in self.bounds}
+    def results(self, parts: pl.DataFrame, keys: pl.DataFrame) -> list[pl.Series]:
+        """The output columns. `keys`: those of the rows, for errors."""
+        with self.folds.folding.blaming(keys):
+            by_name = {b.name: b.result(parts) for b in self.bounds}
         return [
             r.alias(n) if isinstance(r, pl.Series) else parts.select(r.alias(n)).to_series() for n, r in by_name.items()
         ]
@@ -141,19 +152,19 @@ class Functions:
         return first, last
 
     def _running(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
-        states = self._states(rows, wanted, np.arange(len(wanted)))
+        states, keys = self._states(rows, wanted, np.arange(len(wanted))), rows.select(self.columns)[wanted]
         segments = rows[SEGMENT].to_numpy()[wanted]
         fresh = np.r_[True, segments[1:] != segments[:-1]]
         # The context is one row at least, unless the segment begins its key.
         carried = np.where(fresh & (wanted > _begins(rows)[wanted]), wanted - 1, -1)
-        states = self._merged(states, _taken(rows.select(list(states)), carried))
+        states = self._merged(states, _taken(rows.select(list(states)), carried), keys)
         step = 1
         begins = np.maximum.accumulate(np.where(fresh, np.arange(len(wanted)), 0))
         longest = int((np.arange(len(wanted)) - begins).max(initial=0))
         while step <= longest:
             earlier = np.arange(len(wanted)) - step
             earlier = np.where(earlier >= begins, earlier, -1)
-            states = self._merged(states, _taken(pl.DataFrame(states), earlier))
+            states = self._merged(states, _taken(pl.DataFrame(states), earlier), keys)
             step *= 2
         if self.frame.kind == "range":
             peers = rows[PEERS].to_numpy()[wanted]
@@ -168,17 +179,20 @@ class Functions:
         folding = self.folds.folding
         frame = rows.with_columns(folding.computed) if folding.computed else rows
         frame = frame[index].with_columns(pl.Series(_ROW, number), pl.lit(0, pl.Int64).alias(TS))
-        merged = self.folds.merged(folding.partials(frame)).get_columns()[1:-1]
+        keys = rows.select(self.columns)[index[np.r_[True, number[1:] != number[:-1]][: len(number)]]]
+        merged = self.folds.merged(folding.partials(frame), keys=keys).get_columns()[1:-1]
         return {name: series.alias(name) for name, series in zip(self.folds.types, merged, strict=True)}
 
-    def _merged(self, states: dict[str, pl.Series], before: Sequence[pl.Series]) -> dict[str, pl.Series]:
-        """The states before, if there are any, with these after them."""
+    def _merged(
+        self, states: dict[str, pl.Series], before: Sequence[pl.Series], keys: pl.DataFrame
+    ) -> dict[str, pl.Series]:
+        """The states before, if there are any, with these after them. `keys`: those of their rows, for errors."""
         height = len(next(iter(states.values())))
         partials = [states[name].alias(kept) for name, kept in zip(self.folds.types, self.folds.kept, strict=True)]
         frame = pl.DataFrame(
             [pl.Series(_ROW, np.arange(height)), *partials, pl.Series(TS, [0]).new_from_index(0, height)]
         )
-        merged = self.folds.merged(frame, before).get_columns()[1:-1]
+        merged = self.folds.merged(frame, before, keys).get_columns()[1:-1]
         return {name: series.alias(name) for name, series in zip(self.folds.types, merged, strict=True)}
 
 

@@ -106,6 +106,7 @@ class OverRunner(Runner):
         return None if state.get([self._more]) == [None] else 0
 
     def _changed(self, run: StepRun, batch: Batch) -> Batch | None:
+        self.functions.check(run, batch)
         rows, keys = self._netted(batch)
         spelt = self.key.encode(keys)
         hashes = murmur2([k or b"" for k in spelt])
@@ -271,8 +272,8 @@ class OverRunner(Runner):
         new = source[live] < 0
         differs = new | _differ(was, parts)
         self._write(state, after[live], parts, [found.items[i] for i in live], differs, new, backs, prefixes, found)
-        results = [pl.DataFrame(self.functions.results(states)) for states in (was, parts)]
         shown = after.select(list(self.operator.inputs[0].schema))[live]
+        results = [pl.DataFrame(self.functions.results(states, shown.select(self.columns))) for states in (was, parts)]
         told = new | _differ(*results)
         gone = self._gone(held, keys, found)
         taken = np.flatnonzero(told & ~new)
@@ -291,7 +292,8 @@ class OverRunner(Runner):
         rows = held[np.array([number for _, _, number in found.gone], np.int64)]
         frame = keys.select(self.columns)[groups].hstack(rows)
         shown = frame.select(list(self.operator.inputs[0].schema))
-        return shown.hstack(self.functions.results(rows.select(list(self.operator.parts)))), groups
+        results = self.functions.results(rows.select(list(self.operator.parts)), shown.select(self.columns))
+        return shown.hstack(results), groups
 
     def _write(
         self, state: State, rows: pl.DataFrame, parts: pl.DataFrame, items: Sequence[Item], differs: np.ndarray,
