@@ -231,6 +231,24 @@ def test_rows_with_a_null_time_are_in_no_window_and_without_a_watermark_windows_
     assert app.state("w").height == 2
 
 
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+@pytest.mark.parametrize(
+    ("window", "count"),
+    [
+        (fk.tumbling("at", "1h", offset="7m"), 1),
+        (fk.hopping("at", "1h", every="20m"), 3),
+        (fk.session("at", gap="1h"), 1),
+    ],
+)
+def test_a_time_at_the_bounds_of_integers_is_in_windows(window: Any, count: int, time: int) -> None:
+    flow = fk.Flow("f")
+    found = flow.source("rows", value=VALUE).group_by("g", window).agg(n=fk.len())
+    found.sink("out", key=KEY, value=fk.Json())
+    rows = fk.testing.run(flow, {"rows": [{"id": 1, "g": "a", "at": time}]}).sinks["out"].table.values()
+    assert len(rows) == count
+    assert all(row["window_start"] <= row["window_end"] for row in rows)
+
+
 @pytest.mark.parametrize("window", [fk.tumbling("at", "10ms"), fk.session("at", "3ms"), fk.count_window(2)], ids=str)
 def test_final_rows_of_a_select_are_a_select_of_final_rows(window: Any) -> None:
     def behind(totals: Any) -> Any:

@@ -25,7 +25,7 @@ from falkirk.stream.definition.windows import END, START
 from falkirk.stream.operators.windows.ends import Ends
 from falkirk.stream.operators.windows.final import completed
 from falkirk.stream.operators.windows.session_fold import SessionFold, Sessions, groups_of
-from falkirk.stream.operators.windows.session_keys import Groups, LastEnds
+from falkirk.stream.operators.windows.session_keys import NEVER, Groups, LastEnds
 from falkirk.stream.operators.windows.session_rows import SessionRows
 from falkirk.stream.operators.windows.spans import Numbers, Spans, both, of_times, united
 from falkirk.stream.operators.windows.windows import per_milli
@@ -124,7 +124,7 @@ class SessionRunner(Runner):
         if self.last is None:
             return self._scanned(state, groups, local, np.arange(len(local)))
         ends = self.last.of(state, groups)
-        there = np.flatnonzero(local.start <= ends[local.group])
+        there = np.flatnonzero((ends[local.group] != NEVER) & (local.start <= ends[local.group]))
         if not len(there):
             return {}
         full = groups.full_keys(self.table, local.group[there], self.fold.bound(ends[local.group[there]]))

@@ -16,6 +16,7 @@ from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.windows import END, START, Window
+from falkirk.stream.operators.windows.spans import GREATEST
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
@@ -59,6 +60,8 @@ class Windows(Operator):
         dtype = self.schema[START]
         unit, times = per_milli(dtype), batch.rows[self.window.column].to_physical().cast(pl.Int64).to_numpy()
         size, every, offset = (n * unit for n in (self.window.size, self.window.every, self.window.offset))
+        # Beyond, windows would not fit into Int64: times like −2⁶³, which stand for none, are in the first or the last ones.
+        times = np.clip(times, size + every + offset - GREATEST, GREATEST - size - every - offset)
         last = (times - offset) // every * every + offset
         most = -(-size // every)
         # The earliest window of each row first.
