@@ -282,3 +282,11 @@ def test_the_best_decimal_may_be_taken_back() -> None:
     rows = [("a", "1.50"), ("b", "2.25"), ("a", "3.00")]
     app = run(flow, "prices", [{"k": k, "shop": "x", "price": price} for k, price in rows], random.Random(1))
     assert latest(app) == [{"shop": "x", "best": "2.25", "total": "5.25"}]
+
+
+def test_a_column_of_nothing_but_nulls_is_a_key() -> None:
+    flow = fk.Flow("f")
+    rows = flow.source("rows", value=fk.Json({"v": int})).with_columns(kind=fk.lit(None))
+    counted = rows.group_by("kind").agg(total=fk.sum("v"))
+    counted.agg(n=fk.sum("total")).sink("out", value=fk.Json())
+    assert fk.testing.run(flow, {"rows": [{"v": 1}, {"v": 2}]}).sinks["out"].rows[-1] == {"n": 3}

@@ -223,7 +223,9 @@ def _text(series: pl.Series) -> list[bytes | None]:
         return [None if x is None else _float(x).encode() for x in series.to_list()]
     if isinstance(dtype, pl.Datetime):
         series = series.to_frame().select(fields.written(pl.col(series.name), dtype)).to_series()
-    elif not (dtype.is_integer() or isinstance(dtype, (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum))):
+    elif not (
+        dtype.is_integer() or isinstance(dtype, (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum, pl.Null))
+    ):
         raise DefinitionError(
             f"column {series.name!r} is {type_name(dtype)}, which has no text for a key",
             hint="key by a column of scalars",
