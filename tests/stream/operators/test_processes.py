@@ -165,6 +165,20 @@ def test_a_timer_that_nothing_takes_says_what_is_missing() -> None:
         app.run()
 
 
+def test_a_timer_for_a_time_before_all_years_fires() -> None:
+    class Past(fk.Process):
+        def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> None:
+            key.set_timer(timedelta.min)
+
+        def on_timer(self, timer: fk.Timer, key: fk.KeyContext) -> dict[str, Any]:
+            return {"year": timer.at.year}
+
+    flow = fk.Flow("f")
+    rows = flow.source("rows", key="user", value=fk.Json({"user": fk.String}))
+    rows.key_by("user").process(Past(), id="p", returns={"year": int}).sink("out", value=fk.Json())
+    assert fk.testing.run(flow, {"rows": [{"user": "a"}]}).sinks["out"].rows == [{"year": 1}]
+
+
 def test_a_timer_that_an_earlier_one_deleted_does_not_fire() -> None:
     class Two(fk.Process):
         returns = {"name": str}  # noqa: RUF012

@@ -13,6 +13,8 @@ from falkirk.stream.formats.rows import Row, RowT_contra, SchemaLike
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""The first time that a timer can be told that it was set for."""
 
 Rows = Iterable[Mapping[str, Any]] | Mapping[str, Any] | None
 """What a process may return or yield: rows, one row, or nothing."""
@@ -158,7 +160,7 @@ class KeyContext:
         if not isinstance(at, datetime | timedelta):
             raise TypeError(f"a timer is set for a datetime or after a duration, not {at!r}")
         if isinstance(at, timedelta):
-            millis = self._state.clock + at // _MILLISECOND
+            millis = max(self._state.clock + at // _MILLISECOND, _FIRST)
         elif at.tzinfo is None:
             raise ValueError(f"a timer's time needs a zone: {at!r}")
         else:
