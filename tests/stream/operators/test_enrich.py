@@ -140,6 +140,17 @@ def test_an_object_that_cannot_be_opened_stops_the_app_after_as_many_attempts() 
     assert len(tried) == 3
 
 
+def test_an_object_whose_opening_is_cancelled_from_within_stops_the_app() -> None:
+    class Cancelled(Client):
+        async def __aenter__(self) -> Client:
+            raise asyncio.CancelledError
+
+    flow = fk.Flow("f")
+    bids_of(flow).enrich(partial(Cancelled, 1), returns={"answer": int}).sink("out", value=fk.Json())
+    with pytest.raises(UserCodeError, match="opening of enrich 'Cancelled' raised CancelledError"):
+        fk.testing.run(flow, {"bids": rows(1)})
+
+
 # -- what fails --------------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,9 @@ LONGEST_PAUSE = 30.0
 CLOSING = 2.0
 """Seconds that the end of a worker waits until clients are closed."""
 
+_UNOPENED: tuple[type[BaseException], ...] = (asyncio.CancelledError, *FAILURES)
+"""What the opening of clients may raise. Nobody else cancels it."""
+
 _ending: list[threading.Thread] = []
 """The threads of loops that close their clients."""
 
@@ -184,7 +187,7 @@ class Loop:
             return
         try:
             made, call = await _opened(plan)
-        except FAILURES as error:  # raised where the answers are awaited
+        except _UNOPENED as error:  # raised where the answers are awaited
             self._call.set_exception(OpeningError(error))
             await self._closing.wait()
             return
