@@ -314,6 +314,13 @@ def test_values_that_are_kept_for_rows_that_are_taken_back_go_on() -> None:
         flow(was, top=fk.max("total"))
 
 
+def test_a_new_count_of_values_has_none_of_the_values_that_were() -> None:
+    paid = fk.Flow("app").source("paid", key="user", value=PAID)
+    grouped = paid.group_by("user", version=2, migrate=fk.From(1, agg={"n": fk.len()}))
+    with pytest.raises(DefinitionError, match="'kinds' needs every value of a group, and the version"):
+        grouped.agg(n=fk.len(), kinds=fk.n_unique("euros"))
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

@@ -30,8 +30,7 @@ def check_earlier_group(was: Group, now: Group, by: Mapping[str, Function], wher
     kept = {b.name for b in kept_aggregates(was, now)}
     if (lost := next((b.name for b in now.multisets if b.name not in kept), None)) is not None:
         raise DefinitionError(
-            f"{lost!r} needs every value of a group, for rows that are taken back, and the version before it "
-            "has not kept them",
+            f"{lost!r} needs every value of a group, and the version before it has not kept them",
             where=where,
             hint="make it in a grouping of its own, with another id=",
         )
