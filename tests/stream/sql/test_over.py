@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.stream.sql.stepwise import compare
 from tests.stream.sql.tables import COLUMNS, answered, plain, random_rows
 
 import falkirk as fk
@@ -45,6 +46,18 @@ def test_window_functions_give_what_duckdb_gives(query: str) -> None:
     found.sink("out", value=fk.Json(), key="a" if found.schema.names()[0] == "a" else "id")
     out = fk.testing.run(flow, {"t": rows}, step_rows=9).sinks["out"].table.values()
     assert ordered([{n: plain(v) for n, v in row.items()} for row in out]) == ordered(answered(query, t=rows))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select k, count(*) over (partition by k) as n from l",
+        "select k, a, max(a) over (partition by k, a) as top, sum(k) over (partition by k, a) as s from l",
+        "select count(*) over () as n from l",
+    ],
+)
+def test_rows_may_have_no_other_columns_than_those_of_their_partition(query: str) -> None:
+    compare(query)
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -38,6 +38,8 @@ class Ordering:
             descending += [False, not smallest]
         columns += [_plain(rows[name]) for name in self.others]
         descending += [False] * len(self.others)
+        if not columns:  # the rows of a group have no other columns, and are all equal
+            return pl.Series([b""], dtype=pl.Binary).new_from_index(0, rows.height)
         return pl.Series(encode_columns(columns, descending), dtype=pl.Binary)
 
     @property

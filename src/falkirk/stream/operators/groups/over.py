@@ -100,8 +100,6 @@ class Over(Operator):
 
     def by(self, rows: pl.DataFrame) -> pl.Series:
         """The bytes that rows have in common that are equal in the order."""
-        if not self.ordering.by:
-            return pl.Series([b""], dtype=pl.Binary).new_from_index(0, rows.height)
         return self._bytes(self.ordering.bare, rows)
 
     def _bytes(self, ordering: Ordering, rows: pl.DataFrame) -> pl.Series:

@@ -254,9 +254,8 @@ class OverRunner(Runner):
     ) -> Batch | None:  # fmt: skip
         """Computes the rows after the step, writes those that are different, and returns the change."""
         held = decode_values(self.stored, found.values)
-        came = rows.select(list(self.operator.kept)).with_columns(
-            pl.lit(None, dtype).alias(c) for c, dtype in self.operator.parts.items()
-        )
+        # with_columns first: without a kept column, select gives a frame of no rows.
+        came = rows.with_columns(pl.lit(None, dtype).alias(c) for c, dtype in self.operator.parts.items())
         every = pl.concat([held, came.select(held.columns)], rechunk=True)
         source = np.array([i.source for i in found.items], np.int64)
         groups = np.array([i.group for i in found.items], np.int64)
@@ -300,7 +299,7 @@ class OverRunner(Runner):
         new: np.ndarray, backs: Sequence[bytes], prefixes: Sequence[bytes], found: Found,
     ) -> None:  # fmt: skip
         places = np.flatnonzero(differs)
-        stored = rows.select(list(self.operator.kept)).hstack(parts)[places].select(list(self.stored))
+        stored = rows.with_columns(parts.get_columns())[places].select(list(self.stored))
         state.put([items[i].key for i in places.tolist()], [*encode_values(self.stored, stored)])
         state.put([key for _, key, _ in found.gone], [None] * len(found.gone))
         if self.reach:
