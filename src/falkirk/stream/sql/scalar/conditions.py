@@ -102,7 +102,7 @@ class Conditions:
     left: list[exp.Expr] = field(default_factory=list)
     right: list[exp.Expr] = field(default_factory=list)
     other: list[exp.Expr] = field(default_factory=list)
-    """Of both sides, or of none."""
+    """Of both sides."""
 
     @classmethod
     def of(cls, nodes: Iterable[exp.Expr], left: Set[str], right: Set[str]) -> Conditions:
@@ -114,7 +114,7 @@ class Conditions:
                 found.equal.append(pair)
             elif tables and tables <= left:
                 found.left.append(node)
-            elif tables and tables <= right:
+            elif tables <= right:  # a constant too: where it is not true, nothing has a partner
                 found.right.append(node)
             else:
                 found.other.append(node)
