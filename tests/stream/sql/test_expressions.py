@@ -76,6 +76,11 @@ case when c then a else f end
 case a when 1 then 'one' when 2 then 'two' else s end
 case when a > b then 1 else 0 end
 if(a > 1, s, u)
+case when a >= 0 then cast(replace(cast(a as varchar), '-', 'x') as bigint) end
+case when a < 0 then 0 when c then 1 else cast(replace(cast(a as varchar), '-', 'x') as int) end
+case a >= 0 when true then case when c then cast(replace(cast(a as varchar), '-', 'x') as double) else f end end
+if(a > 0 and c, cast(replace(cast(a as varchar), '-', 'x') as decimal(9, 2)), n)
+coalesce(nullif(a, abs(a)), cast(replace(cast(a as varchar), '-', 'x') as bigint))
 coalesce(a, b, -1)
 coalesce(s, 'none')
 nullif(a, b)

@@ -221,7 +221,18 @@ def one_family(build: Build, node: exp.Expr, nodes: list[exp.Expr]) -> list[nw.E
 
 
 def _coalesce(build: Build, node: exp.Coalesce) -> Value:
-    return build.typed(node, nw.coalesce(*one_family(build, node, [node.this, *node.expressions])))
+    nodes = [node.this, *node.expressions]
+    values = one_family(build, node, nodes)
+    if all(isinstance(other, _NEVER_FAIL) for other in nodes[1:]):
+        return build.typed(node, nw.coalesce(*values))
+    # Polars' coalesce computes all arguments for all rows: a cast would fail rows that do not need it. A case does not.
+    found = values.pop()
+    for value in reversed(values):
+        found = nw.when(~value.is_null()).then(value).otherwise(found)
+    return build.typed(node, found)
+
+
+_NEVER_FAIL = (exp.Column, exp.Literal, exp.Boolean, exp.Null)
 
 
 def _nullif(build: Build, node: exp.Nullif) -> Value:
