@@ -51,6 +51,8 @@ REFUSED = [
     ("select array_agg(distinct price) from bids", "array_agg(distinct …) is not supported", "array_agg", "sorts by value"),
     ("select array_agg(price order by at) from bids", "array_agg(order by …) is not supported", "array_agg", "sorts"),
     ("select array_agg(price) filter (where price > 1) from bids", "array_agg has no filter", "array_agg", "in a subquery"),
+    ("select count(*) as n from tumble(table bids, descriptor(true), interval '1' hour) group by window_start",
+     "tumble has other arguments", "tumble", "descriptor(at)"),
     ("select string_agg(who, ',') from bids", "string_agg is not an aggregate that streams have", "who", "array_agg"),
     ("with v as (select who from bids), v as (select at from bids) select * from v", "two tables are named 'v'", "v",
      "another name"),

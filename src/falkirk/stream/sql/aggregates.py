@@ -89,6 +89,7 @@ class Aggregates:
         function: Any = node.this if isinstance(node, exp.Filter | exp.IgnoreNulls) else node
         name = self._free(name or _name(function))
         self.build.text.only(function, "big_int", "quantile", "separator")
+        self._check_arguments(function)
         self._conditions_only(function)
         if isinstance(function, exp.Count | exp.CountIf):
             self.asked[name] = self._count(name, function, where)
@@ -118,6 +119,19 @@ class Aggregates:
                 _INSTEAD.get(type(function), f"there are: {KNOWN}"),
             )
         self.given[node] = name
+
+    def _check_arguments(self, function: Any) -> None:
+        """Raises DefinitionError for max(), arg_min(x), or count(x, y): the parser takes them."""
+        if not isinstance(function, exp.AggFunc):
+            return
+        of, word = function.this, function.sql_name().lower()
+        by_two = isinstance(function, exp.ArgMin | exp.ArgMax)
+        if isinstance(of, exp.Distinct):
+            of = of.expressions[0] if of.expressions else None
+        if (of is None and not isinstance(function, exp.Count)) or (by_two and function.expression is None):
+            raise self._error(function, f"{word} lacks an argument", f"write {word}({'x, by' if by_two else 'x'})")
+        if function.expressions:
+            raise self._error(function.expressions[0], f"{word} takes one argument", "leave the others out")
 
     def _conditions_only(self, function: Any) -> None:
         """Raises DefinitionError if an aggregate of conditions is given something else."""

@@ -107,6 +107,7 @@ def _subquery(table: exp.Table, call: exp.Anonymous, text: Text) -> exp.Subquery
         of is None
         or descriptor is None
         or len(descriptor.expressions) != 1
+        or not isinstance(descriptor.expressions[0], exp.Column)
         or len(lengths) not in _LENGTHS[name]
         or (partition and (name != "session" or not isinstance(first, exp.EQ)))
         or not all(isinstance(column, exp.Column) for column in partition)

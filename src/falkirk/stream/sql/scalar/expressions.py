@@ -168,6 +168,8 @@ def _in(build: Build, node: exp.In) -> Value:
         raise build.text.error(
             node, "in (select …) can only be a condition of its own in where", "where x in (select …) and …"
         )
+    if not node.expressions:
+        raise build.text.error(node, "in () names no values", "write them: x in (1, 2)")
     first = build(node.this)
     given = [build(e) for e in node.expressions]
     plain = first.dtype in (pl.Int64(), pl.String())
