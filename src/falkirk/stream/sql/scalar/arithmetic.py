@@ -94,7 +94,10 @@ def _sides(build: Build, node: exp.Binary, sign: str) -> tuple[nw.Expr, nw.Expr,
     left, right = (side.unnest() for side in (node.left, node.right))
     values = [need(build, side, "number", sign) for side in (left, right)]
     a, b = (value.settled() for value in values)
-    if any(isinstance(value.dtype, pl.Decimal) for value in values):  # Polars fails where a decimal is divided by zero
+    # Polars fails where a decimal is divided by zero, and 1.5 is a decimal too, though a float for Polars.
+    constants = [isinstance(value.literal, Decimal) for value in values]
+    floats = any(value.dtype.is_float() and not constant for value, constant in zip(values, constants, strict=True))
+    if any(isinstance(value.dtype, pl.Decimal) for value in values) or (any(constants) and not floats):
         b = nw.when(b != 0).then(b)
     return a, b, a % b
 
