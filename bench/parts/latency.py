@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 from harness.broker import PARTITIONS
-from harness.processes import BENCH, Failed, Process
+from harness.processes import BENCH, Failed
 from harness.setting import Results, Setting, quantile, summary
 from workload import bids
 from workload.app import App
@@ -22,11 +23,15 @@ WARM_S = 3.0
 KEPT_UP = 0.8
 """The share of the load that must come through for ages to be latencies, and not the length of a queue."""
 
+LOOPS = {"loop": 1, "loops": 3}
+"""How many processes there are, each with a transactional loop from one topic to the next."""
+
 SHARES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 CURVE = [n / 100 for n in range(1, 100)]
 
 TITLES = {
     "loop": "bare transactional loop",
+    "loops": "three bare transactional loops in a row",
     "echo": "Falkirk, passed through",
     "latest": "Falkirk, aggregated",
     "alone": "Falkirk, steps of 50 ms, alone",
@@ -90,11 +95,18 @@ def run(setting: Setting, job: str) -> list[float]:
 def start(setting: Setting, job: str, name: str, source: str, target: str) -> Callable[[], None]:
     """Start a job; returns what ends it."""
     brokers, processes = setting.kafka.brokers, setting.processes
-    if job == "loop":
-        loop: Process = processes.start(
-            name, [sys.executable, str(BENCH / "peers" / "loop_echo.py"), brokers, source, target]
-        )
-        return loop.finish
+    if job in LOOPS:
+        topics = [source, *(f"{name}.{n}" for n in range(1, LOOPS[job])), target]
+        for between in topics[1:-1]:
+            setting.kafka.make(between)
+        command = [sys.executable, str(BENCH / "peers" / "loop_echo.py"), brokers]
+        loops = [processes.start(f"{name}.{n}", [*command, *pair]) for n, pair in enumerate(pairwise(topics))]
+
+        def finish() -> None:
+            for loop in loops:
+                loop.finish()
+
+        return finish
     app = App(processes, brokers, setting.folder, job, name, source, target)
     app.start()
     return app.run.terminate
