@@ -56,7 +56,7 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     stand.bids(50)
     shown = stand.cli(flow())
     notes = f"{stand.prefix}notes"
-    shown.assert_says(5, f"does not fit into topic '{notes}'", "max.message.bytes, 2,000", f"{stand.prefix}bids[")
+    shown.assert_says(5, f"does not fit into topic '{notes}'", "max.message.bytes, 2,000", stand.place(100))
     stand.configure(notes, max_message_bytes="20000")
 
     stand.go_on(flow())

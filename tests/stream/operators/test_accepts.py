@@ -156,6 +156,70 @@ def test_of_a_sink_with_several_topics_each_has_its_own_bounds() -> None:
     assert sorted(letter["offset"] for letter in letters(app)) == [0, 2]
 
 
+def test_a_record_that_is_too_large_stops_the_app_with_its_address_and_what_to_do() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, Accepts(largest=2_000))
+    put(app, "a", "b" * 750)
+    words = r"a record of 1,5\d\d bytes does not fit into topic 'out': its max.message.bytes, 2,000, .* key is b'bbb"
+    with pytest.raises(UserCodeError, match=words) as caught:
+        run(app)
+    assert caught.value.where.endswith("topic in, partition 0, offset 1")
+    assert caught.value.hint.startswith("make the record smaller, or raise the topic's max.message.bytes")
+    assert "on_error=fk.DeadLetter()" in caught.value.hint
+
+
+def test_or_it_goes_to_the_dead_letters_and_the_rest_is_written() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json(), on_error=fk.DeadLetter())
+    app = app_of(flow, Accepts(largest=2_000))
+    app.layout = Layout(app.layout.partitions, {"out": Accepts(largest=2_000)})
+    put(app, "a", "b" * 750, "c" * 700)
+    run(app)
+    assert keys(app) == [b"a", b"c" * 700]
+    (letter,) = letters(app)
+    assert "does not fit into topic 'out'" in letter["reason"]
+    assert letter["offset"] == 1
+
+
+def test_a_row_that_is_too_large_for_its_dead_letter_is_not_kept_there() -> None:
+    flow = fk.Flow("f", on_error=fk.DeadLetter())
+    longest = rows(flow, key="id").group_by("id", id="longest").agg(k=fk.max("k"))
+    longest.sink("out", key="id", value=fk.Json())
+    app = app_of(flow, Accepts(largest=2_000))
+    for i, k in enumerate(("a", "b" * 1_600)):
+        app.append("in", str(i).encode(), msgspec.json.encode({"id": i, "k": k}), timestamp=NOW)
+    run(app)
+    assert keys(app) == [b"0"]
+    (letter,) = letters(app)
+    assert "does not fit into topic 'out'" in letter["reason"]
+    assert letter["row"].endswith("too large for a dead letter")
+
+
+def test_the_rows_of_an_answer_that_is_too_large_fail_together() -> None:
+    def app_with(on_error: Any) -> MemoryApp:
+        flow = fk.Flow("f", on_error=on_error)
+        asked = flow.http("in", value=fk.Json({"n": int}))
+        columns = {"request": str, "x": str}
+        asked.flat_map(lambda row: [{"request": row["request"], "x": "x"}] * row["n"], returns=columns).answer("in")
+        app = MemoryApp(flow)
+        app.layout = Layout(app.layout.partitions, {"in-answers": Accepts(largest=2_000)})
+        for name, n in (("a", 2), ("b", 200), ("c", 3)):
+            request = {"request": name, "request_digest": "d", "n": n}
+            app.append("in", name.encode(), msgspec.json.encode(request), timestamp=NOW)
+        return app
+
+    with pytest.raises(UserCodeError, match=r"the answer has 200 rows of 2,\d+ bytes together, which topic") as raised:
+        run(app_with(None))
+    assert raised.value.where.endswith("topic in, partition 0, offset 1")
+    assert raised.value.hint.startswith("make the record smaller")
+    app = app_with(fk.DeadLetter())
+    run(app)
+    found = {r.key(): msgspec.json.decode(r.value() or b"")["rows"] for r in app.records("in-answers")}
+    assert {key: len(rows) for key, rows in found.items()} == {b"a": 2, b"b": 0, b"c": 3}
+    assert [letter["offset"] for letter in letters(app)] == [1]
+
+
 def small(changes: Any, regime: Any, **options: Any) -> fk.Flow:
     """A flow with a sink whose column has fewer bits than that of its rows."""
     flow = fk.Flow("f", regime=regime)

@@ -226,15 +226,16 @@ def _bind(
 def accepted(config: Mapping[str, str]) -> Accepts:
     """Which records a topic with these settings accepts.
 
-    >>> accepted({"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000"})
-    Accepts(keyless=False, after=3600000, before=None)
+    >>> accepted({"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000", "max.message.bytes": "9000"})
+    Accepts(keyless=False, after=3600000, before=None, largest=9000)
     """
-    keyless = "compact" not in config.get("cleanup.policy", "")
+    keyless, largest = "compact" not in config.get("cleanup.policy", ""), int(config["max.message.bytes"])
     if BROKER_TIME.items() <= config.items():
-        return Accepts(keyless)
+        return Accepts(keyless, largest=largest)
     both = config.get("message.timestamp.difference.max.ms", _ANY)
-    after, before = (config.get(f"message.timestamp.{side}.max.ms", both) for side in ("after", "before"))
-    return Accepts(keyless, *(None if ms == _ANY else int(ms) for ms in (after, before)))
+    bounds = (config.get(f"message.timestamp.{side}.max.ms", both) for side in ("after", "before"))
+    after, before = (None if ms == _ANY else int(ms) for ms in bounds)
+    return Accepts(keyless, after, before, largest)
 
 
 _ANY = str(2**63 - 1)

@@ -1,4 +1,8 @@
-"""No record of a step is larger than its topic accepts."""
+"""No record of a step is larger than its topic accepts.
+
+A sink's rows fail by themselves (`falkirk.stream.operators.sinks.sink.refused`). What comes here is the rest: rows to another
+stage, dead letters, and state.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,7 @@ from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.tasks import ClosedStep
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_key
-
-OVERHEAD = 512
-"""Bytes that a record's headers and its batch add to key and value, at most."""
+from falkirk.stream.dataflow.topics import OVERHEAD, all_fit, sizes_of
 
 
 def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
@@ -22,15 +24,16 @@ def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
 
 
 def _check_size(step: ClosedStep, writes: Writes, limit: int, what: str, in_words: Callable[[bytes], object]) -> None:
-    sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
-    if not sizes or (largest := max(sizes)) <= limit - OVERHEAD:
+    if all_fit(writes.keys, writes.values, limit):
         return
+    sizes = sizes_of(writes.keys, writes.values)
+    largest = max(sizes)
     key = writes.keys[sizes.index(largest)]
     read = ", ".join(map(str, step.record.division))
     where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {read}"]
     raise UserCodeError(
-        f"a {what} of {largest:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, {limit:,}, is "
-        "for key, value and headers together",
+        f"a {what} of {largest - OVERHEAD:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, "
+        f"{limit:,}, is for key, value and headers together",
         where=", ".join(where if key is None else [*where, f"key {str(in_words(key))[:80]}"]),
         hint=f"make the {what} smaller, or raise the topic's max.message.bytes; then start again",
     )

@@ -36,6 +36,7 @@ WINDOW = 10_000
 
 _LONGEST = 500
 """Characters of a reason: the dead letter must fit into its topic."""
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Failed(NamedTuple):
@@ -47,8 +48,8 @@ class Failed(NamedTuple):
     origin: int | None
     """The number of its record in the step, if it comes from one record."""
     time: int
-    row: Mapping[str, Any] | None = None
-    """The operator's input, if it is not a record."""
+    row: Mapping[str, Any] | str | None = None
+    """The operator's input, if it is not a record; or why it is not kept."""
 
 
 class Failures:
@@ -134,9 +135,13 @@ class Failures:
                 if operator.role == "source" and piece.records.offsets[at] < before:
                     continue
                 partition, key = piece.partition % count, piece.records.keys[at]
+            letter = _ENCODER.encode(self._letter(run, operator, f, record))
+            if accepts is not None and not accepts.fits([key], [letter]) and f.row is not None:
+                shorter = f._replace(row=f"a row of {len(letter):,} bytes: too large for a dead letter")
+                letter = _ENCODER.encode(self._letter(run, operator, shorter, record))
             partitions.append(partition)
             keys.append(key)
-            values.append(msgspec.json.encode(self._letter(run, operator, f, record), enc_hook=repr))
+            values.append(letter)
             times.append(f.time if dates is None else min(max(f.time, dates[0]), dates[1]))
         if values:
             out.partitions, out.keys, out.values, out.timestamps = partitions, keys, values, times
@@ -176,7 +181,7 @@ class Failures:
                     *((piece.topic, piece.partition, piece.records.offsets[at]) if piece is not None else [None] * 3),
                     f.time,
                     *((record[0].records.keys[at], record[0].records.values[at]) if record is not None else [None] * 2),
-                    None if record is not None else msgspec.json.encode(f.row, enc_hook=repr).decode(),
+                    None if record is not None else _ENCODER.encode(f.row).decode(),
                 )
             )
         columns = zip(*rows, strict=True)

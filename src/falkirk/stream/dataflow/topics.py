@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +15,8 @@ after their own clocks (message.timestamp.after.max.ms), and its transaction. Th
 
 If a record's `time=` is further ahead, the record fails. If the producer's timestamp is further ahead, the record does not
 fail: its outputs get a timestamp that is this much ahead."""
+OVERHEAD = 512
+"""Bytes that a record's headers and its batch add to key and value, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,16 @@ class Accepts:
     """Milliseconds by which a record's timestamp may be after the broker's clock; None: any."""
     before: int | None = None
     """Milliseconds by which it may be before."""
+    largest: int | None = None
+    """The topic's max.message.bytes; None: any."""
+
+    def fits(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
+        """Whether records of these keys and values are small enough, all of them.
+
+        >>> Accepts(largest=1000).fits([None, b"7"], [b"x" * 400, None]), Accepts(largest=1000).fits([b"7"], [b"x" * 500])
+        (True, False)
+        """
+        return self.largest is None or all_fit(keys, values, self.largest)
 
     def dates(self, clock: int) -> tuple[int, int]:
         """The first and the last timestamp to write to the topic at this time (milliseconds). They keep a distance of a sixth
@@ -94,6 +106,18 @@ class Accepts:
         """
         first = -(2**63) if self.before is None else clock - self.before * 5 // 6
         return first, clock + (AHEAD if self.after is None else min(AHEAD, self.after * 5 // 6))
+
+
+def sizes_of(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[int]:
+    """The bytes that each record takes, at most."""
+    return [len(v or b"") + len(k or b"") + OVERHEAD for k, v in zip(keys, values, strict=True)]
+
+
+def all_fit(keys: Sequence[bytes | None], values: Sequence[bytes | None], limit: int) -> bool:
+    """Whether no record takes more than `limit` bytes."""
+    # The largest key and the largest value, together, are found much faster than the largest record.
+    most = max(map(len, filter(None, keys)), default=0) + max(map(len, filter(None, values)), default=0)
+    return most + OVERHEAD <= limit or max(sizes_of(keys, values)) <= limit
 
 
 @dataclass(frozen=True, slots=True)

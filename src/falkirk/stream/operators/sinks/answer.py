@@ -17,16 +17,18 @@ import numpy as np
 import polars as pl
 
 from falkirk.stream.dataflow.batch import TS, Batch
-from falkirk.stream.dataflow.catching import Catching
+from falkirk.stream.dataflow.catching import Catching, Misfit
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.dataflow.topics import Accepts
+from falkirk.stream.dataflow.topics import OVERHEAD, Accepts
 from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.formats import Json
-from falkirk.stream.operators.sinks.sink import Sink, SinkRunner, Written, encoded
+from falkirk.stream.operators.sinks.sink import LARGE, Sink, SinkRunner, Written, encoded
 
 ROWS, TAKEN = "rows", "digest"
 _ENCODE = Json().encode
+_AROUND = 512
+"""Bytes of a request's name and its digest, at most, and of the JSON around the rows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -71,7 +73,6 @@ class AnswerRunner(SinkRunner):
         rows = joined(inputs[:1], weighted=False) if self._has_rows else None
         digests = {} if requests is None else dict(requests.rows.select(REQUEST, DIGEST).iter_rows())
         found = {} if rows is None else self._rows(run, rows)
-        # Rows without a request answer nobody.
         names = [name for name in dict.fromkeys([*digests, *found]) if name is not None]
         if not names:
             return
@@ -84,20 +85,38 @@ class AnswerRunner(SinkRunner):
         self._emit(run, shown, records, self._placed(records.keys, None, np.zeros(len(names), np.int64)))
 
     def _rows(self, run: StepRun, batch: Batch) -> dict[str, list[bytes]]:
-        """The rows of each request, as JSON, in their order. Those that JSON cannot hold fail. Raises UserCodeError if the
-        app must stop."""
+        """The rows of each request, as JSON, in their order. Those that JSON cannot hold fail, and the rows of an answer that
+        is too large for its topic. Raises UserCodeError if the app must stop."""
         found: dict[str, list[bytes]] = {}
         # A frame without columns has no rows.
         rows = batch.rows.select(self._columns)
         values, misfits = encoded(_ENCODE, rows) if self._columns else ([b"{}"] * len(batch), {})
+        names: list[str | None] = batch.rows[REQUEST].to_list()
+        for name, row in zip(names, values, strict=True):
+            if name is not None and row is not None:  # rows without a request answer nobody
+                found.setdefault(name, []).append(row)
+        # One failure for each of them: a letter has the whole request, and there may be a million rows.
+        for name, why in self._too_large(found).items():
+            misfits = {names.index(name): why} | misfits
+            del found[name]
         catching = Catching(self.sink, run, batch)
         for i, why in sorted(misfits.items()):
             catching.row(i, why)
         catching.close(len(batch))
-        for name, row in zip(batch.rows[REQUEST].to_list(), values, strict=True):
-            if row is not None:
-                found.setdefault(name, []).append(row)
         return found
+
+    def _too_large(self, found: dict[str, list[bytes]]) -> dict[str, Misfit]:
+        """The requests whose answer is larger than its topic accepts."""
+        largest = None if self.accepts is None else self.accepts.largest
+        if largest is None:
+            return {}
+        sizes = {name: sum(map(len, rows)) + len(rows) + _AROUND for name, rows in found.items()}
+        limit = f"topic {self.sink.topic!r} does not accept: its max.message.bytes is {largest:,}"
+        return {
+            name: Misfit(f"the answer has {len(found[name]):,} rows of {size:,} bytes together, which {limit}", LARGE)
+            for name, size in sizes.items()
+            if size + OVERHEAD > largest
+        }
 
     def _value(self, name: str, digests: dict[str, str | None], found: dict[str, list[bytes]]) -> bytes:
         parts = []

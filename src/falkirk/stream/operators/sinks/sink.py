@@ -33,7 +33,7 @@ from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, tog
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.dataflow.topics import AHEAD, Accepts
+from falkirk.stream.dataflow.topics import AHEAD, OVERHEAD, Accepts, sizes_of
 from falkirk.stream.definition.keys import same_key
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators.sinks.sink_changes import SinkChanges, check_once, final_rows, logged
@@ -42,6 +42,10 @@ KEYLESS = (
     "leave such rows out, or key the sink by other columns; to continue without such rows: on_error=fk.DeadLetter()"
 )
 UNFIT = "to continue without such rows: on_error=fk.DeadLetter()"
+LARGE = (
+    "make the record smaller, or raise the topic's max.message.bytes; to continue without such rows: "
+    "on_error=fk.DeadLetter()"
+)
 DATED = "raise the topic's setting, or leave such rows out; to continue without such rows: on_error=fk.DeadLetter()"
 
 
@@ -142,6 +146,7 @@ def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[
     if not accepts.keyless and None in records.keys:
         why = Misfit(f"its key is null, and topic {topic!r} is compacted: it accepts no record without a key", KEYLESS)
         found |= {i: why for i, key in enumerate(records.keys) if key is None}
+    found |= too_large(topic, accepts, records.keys, records.values)
     times = records.timestamps
     first, last = accepts.dates(clock)
     for name, bound, beyond in (("after", accepts.after, times > last), ("before", accepts.before, times < first)):
@@ -152,6 +157,23 @@ def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[
                 for i in beyond.arg_true()
             }
     return found
+
+
+def too_large(
+    topic: str, accepts: Accepts, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+) -> dict[int, Misfit]:
+    """The records that are larger than the topic accepts, with the reasons."""
+    if accepts.largest is None or accepts.fits(keys, values):
+        return {}
+    limit = f"its max.message.bytes, {accepts.largest:,}, is for key, value and headers together"
+    return {
+        i: Misfit(
+            f"a record of {size - OVERHEAD:,} bytes does not fit into topic {topic!r}: {limit}; its key is {str(key)[:80]}",
+            LARGE,
+        )
+        for i, (key, size) in enumerate(zip(keys, sizes_of(keys, values), strict=True))
+        if size > accepts.largest
+    }
 
 
 def accepted(
