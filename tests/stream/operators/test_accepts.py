@@ -209,7 +209,7 @@ def test_the_rows_of_an_answer_that_is_too_large_fail_together() -> None:
             app.append("in", name.encode(), msgspec.json.encode(request), timestamp=NOW)
         return app
 
-    with pytest.raises(UserCodeError, match=r"the answer has 200 rows of 2,\d+ bytes together, which topic") as raised:
+    with pytest.raises(UserCodeError, match=r"the answer has 200 rows, 2,\d+ bytes, which topic") as raised:
         run(app_with(None))
     assert raised.value.where.endswith("topic in, partition 0, offset 1")
     assert raised.value.hint.startswith("make the record smaller")

@@ -24,6 +24,7 @@ from falkirk.stream.dataflow.topics import OVERHEAD, Accepts
 from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.formats import Json
 from falkirk.stream.operators.sinks.sink import LARGE, Sink, SinkRunner, Written, encoded
+from falkirk.wording import counted
 
 ROWS, TAKEN = "rows", "digest"
 _ENCODE = Json().encode
@@ -113,7 +114,7 @@ class AnswerRunner(SinkRunner):
         sizes = {name: sum(map(len, rows)) + len(rows) + _AROUND for name, rows in found.items()}
         limit = f"topic {self.sink.topic!r} does not accept: its max.message.bytes is {largest:,}"
         return {
-            name: Misfit(f"the answer has {len(found[name]):,} rows of {size:,} bytes together, which {limit}", LARGE)
+            name: Misfit(f"the answer has {counted(len(found[name]), 'row')}, {size:,} bytes, which {limit}", LARGE)
             for name, size in sizes.items()
             if size + OVERHEAD > largest
         }
