@@ -21,7 +21,7 @@ from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages import request_progress
 from falkirk.runtime.messages.request_progress import AppRequest, follow
 from falkirk.runtime.observe.console import paused_words, table
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 
 def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -193,7 +193,7 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
             raise ended.error
         raise FalkirkError(
             f"the workers of app {app!r} have stopped, but not all is processed",
-            where=", ".join(undone[:5]) + (f" and {len(undone) - 5} more" if len(undone) > 5 else ""),
+            where=listed(undone),
             hint="were they stopped or killed? falkirk run app:flow --until end processes the rest",
         )
     words = f"; started since, and running: {', '.join(sorted(joined))}" if joined else ""

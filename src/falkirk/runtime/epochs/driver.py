@@ -31,11 +31,11 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.layout.compatibility import check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
-from falkirk.runtime.messages.deleted import gone_error, gone_of, in_words, offsets, skipping, unread_and_gone
+from falkirk.runtime.messages.deleted import gone_error, gone_of, offsets, skipping, unread_and_gone
 from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import BatchStage, Job
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 LOOK = 1.0
 """Seconds between two checks whether an epoch is due."""
@@ -237,7 +237,7 @@ class Driver:
             then = f"; when it is abandoned: {skipping(self._app, self.part)}" if new else ""
             raise SourceError(
                 f"records that epoch {opened.epoch} is to read were deleted: {offsets(gone)}",
-                where=in_words(gone),
+                where=listed(gone),
                 hint=f"let the topic's retention outlast an epoch. This one can only be abandoned: {self.abandoning}{then}",
             )
 

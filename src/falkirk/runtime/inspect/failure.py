@@ -11,7 +11,7 @@ import msgspec
 from falkirk.checkpoint.planning import Lost, RecoveryPlan, TaskPlan
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.status import Status
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 
 class Failure(NamedTuple):
@@ -129,11 +129,10 @@ MOST = 12
 
 def _unknown(name: str, app: str, known: Sequence[str]) -> ConfigError:
     near = difflib.get_close_matches(name, known, 1)
-    listed = ", ".join(known[:MOST]) + (f" and {len(known) - MOST} more" if len(known) > MOST else "")
     return ConfigError(
         f"app {app!r} has no host, task or worker {name!r}",
         where="--if-dies",
-        hint=f"did you mean {near[0]}?" if near else f"it has: {listed or 'none that runs'}",
+        hint=f"did you mean {near[0]}?" if near else f"it has: {listed(known, MOST) or 'none that runs'}",
     )
 
 

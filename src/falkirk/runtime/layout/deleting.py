@@ -33,7 +33,7 @@ from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecor
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, drivers, own_topics, replays_topic, steps_topic
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 Tell = Callable[[str], None]
 
@@ -129,7 +129,7 @@ def check_stopped(app: str, topics: Topics) -> None:
         who = [f"{name} on {m.host}" for name, m in sorted({**members, **driving}.items())]
         raise ConfigError(
             f"app {app!r} is running",
-            where=", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else ""),
+            where=listed(who),
             hint="stop it first: SIGTERM to each falkirk run, or falkirk drain. A worker that was killed counts until its "
             "session has ended (10 s, if --session-timeout was not given)",
         )

@@ -19,7 +19,7 @@ from falkirk.checkpoint.epochs import Completed, EpochLog, Epochs, Opened, catch
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.errors import ConfigError, SourceError
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 
 class Gone(NamedTuple):
@@ -64,7 +64,7 @@ def gone_error(app: str, stage: str, gone: Sequence[Gone]) -> SourceError:
     """Why no epoch can be opened."""
     return SourceError(
         f"records were deleted before an epoch of {stage!r} read them: {offsets(gone)}",
-        where=in_words(gone),
+        where=listed(gone),
         hint=f"what was deleted is lost. To go on with what is left: {skipping(app, stage)}; and let the topic's retention "
         "outlast the time between two epochs",
     )
@@ -78,11 +78,6 @@ def skipping(app: str, stage: str) -> str:
 def offsets(gone: Iterable[Gone]) -> str:
     """How many."""
     return counted(sum(one.end - one.start for one in gone), "offset")
-
-
-def in_words(gone: Sequence[Gone]) -> str:
-    """Where it was."""
-    return ", ".join(map(str, gone[:5])) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
 
 
 def check_history(stage: str, epochs: Epochs) -> None:

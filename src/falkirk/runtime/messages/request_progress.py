@@ -24,6 +24,7 @@ from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import CurrentRequests, What, ask, current_requests
 from falkirk.stream.definition.names import control_topic
+from falkirk.wording import listed
 
 LOOK = 0.5
 """Seconds between two looks."""
@@ -178,8 +179,7 @@ def waiting_for(left: Collection[str], all_: Collection[str], what: str) -> str:
     >>> waiting_for(["a", "b"], ["a", "b", "c"], "workers"), waiting_for([], ["a"], "workers")
     ('waiting for 2 of 3 workers: a, b', '')
     """
-    names = ", ".join(sorted(left)[:4]) + (f" and {len(left) - 4} more" if len(left) > 4 else "")
-    return f"waiting for {len(left)} of {len(all_)} {what}: {names}" if left else ""
+    return f"waiting for {len(left)} of {len(all_)} {what}: {listed(sorted(left), most=4)}" if left else ""
 
 
 def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
