@@ -180,6 +180,33 @@ class Clock:
         return self.now
 
 
+def test_partitions_without_a_leader_are_told_once_in_a_while_and_so_is_their_end(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(topic_watch, "time", clock)
+    over = watch(cluster)
+
+    def pass_(seconds: int) -> None:
+        for _ in range(2 * seconds):
+            clock.now += 0.5
+            over.tick()
+
+    cluster.answer = {**AS_EVER, "bids": TopicInfo("bids", "a", 2, leaderless=(1,))}
+    with caplog.at_level(logging.WARNING, "falkirk.kafka"):
+        pass_(4)
+        assert (over.waits(), caplog.messages) == ("", [])
+        pass_(50)
+        assert over.waits().startswith("bids[1] has had no leader for 5")
+        cluster.answer = dict(AS_EVER)
+        pass_(3)
+    assert over.waits() == ""
+    first, second, end = caplog.messages
+    assert first.startswith("bids[1] has had no leader for 5 s; nothing is lost")
+    assert second.startswith("bids[1] has had no leader for 3")
+    assert end.startswith("all partitions have a leader again, after 5")
+
+
 def test_only_one_worker_looks_for_topics_that_join_until_there_is_a_newer_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

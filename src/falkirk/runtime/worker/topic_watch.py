@@ -4,7 +4,8 @@ Each worker asks for the topics that it knows. To find topics that join, all nam
 to one worker, the owner of task 0. It records a layout with the new topics; then the others look for them too.
 
 Nothing else would report it: a reader that is assigned partitions 0 and 1 knows nothing of a new partition 2. If its topic is
-deleted and made again, it continues at its old offset, past the first records of the new topic.
+deleted and made again, it continues at its old offset, past the first records of the new topic. And it takes a partition
+without a leader for one without records.
 
 More partitions of a source whose rows need not stay together join as topics do. Else they stop the app.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_alone, check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.stream.definition.pattern import Pattern
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 EVERY = 2.0
 """Seconds between two checks."""
@@ -38,7 +39,9 @@ RARELY = 60.0
 TIMEOUT = 4.0
 """Seconds that an answer may take."""
 AGAIN = 30.0
-"""Seconds until a missing answer is reported again."""
+"""Seconds until a missing answer, or a missing leader, is reported again."""
+ELECTION = 5.0
+"""Seconds without a leader that are not reported: an election takes less."""
 
 
 def topic_watches(
@@ -79,6 +82,7 @@ class TopicWatch:
         self._silence: Cadence | None = None
         """When to report missing answers; None while the cluster answers."""
         self._missed: set[str] = set()
+        self._leaders = Leaders()
 
     def tick(self, leads: bool = True, newest: int = 0) -> None:
         """Process the answer, or ask again. `leads`: whether this worker owns task 0; `newest`: the number of the newest
@@ -99,6 +103,7 @@ class TopicWatch:
                 self._silent(error, now)
             else:
                 self._answered(now)
+                self._leaders.see([topic for name, topic in sorted(found.items()) if name in self._layout.topics], now)
                 self._compare(found)
         if self._names is not None and self._names.done():
             names, self._names = self._names, None
@@ -106,10 +111,11 @@ class TopicWatch:
                 self._match(names.result(), now)
 
     def waits(self) -> str:
-        """Since when the cluster has not answered, in words; "" while it answers."""
-        if self._silence is None:
-            return ""
-        return f"{self._there.brokers} has not answered for {time.monotonic() - self._heard:.0f} s"
+        """What of the cluster has not answered and since when, in words; "" while all does."""
+        now = time.monotonic()
+        if self._silence is not None:
+            return f"{self._there.brokers} has not answered for {now - self._heard:.0f} s"
+        return self._leaders.waits(now)
 
     def _looks(self, leads: bool, newest: int, now: float) -> bool:
         """Whether it is time to list the names of all topics."""
@@ -156,3 +162,36 @@ class TopicWatch:
         if self._silence is not None:
             logger.warning("%s answers again, after %.0f s", self._there.brokers, now - self._heard)
         self._silence, self._heard = None, now
+
+
+class Leaders:
+    """Which partitions no broker leads, and since when.
+
+    >>> leaders = Leaders()
+    >>> leaders.see([TopicInfo("bids", "id", 8, leaderless=(0, 3)), TopicInfo("stats", "id", 8)], now=100)
+    >>> leaders.waits(now=103), leaders.waits(now=112)
+    ('', 'bids[0], bids[3] have had no leader for 12 s')
+    """
+
+    def __init__(self) -> None:
+        self._missing: list[str] = []
+        self._since = 0.0
+        self._report = Cadence(ELECTION, AGAIN)
+
+    def see(self, topics: Iterable[TopicInfo], now: float) -> None:
+        """The topics as they are now. Logs what lasts, and its end."""
+        before, lasts = self._missing, now - self._since >= ELECTION
+        self._missing = [f"{topic.name}[{p}]" for topic in topics for p in topic.leaderless]
+        if not before:
+            self._since = now
+        elif self._missing and self._report.due(now, self._since):
+            logger.warning("%s; nothing is lost: they go on when their brokers are back", self.waits(now))
+        elif not self._missing and lasts:
+            logger.warning("all partitions have a leader again, after %.0f s", now - self._since)
+
+    def waits(self, now: float) -> str:
+        """Which have none, in words; "" if that is as long as an election takes."""
+        if not self._missing or now - self._since < ELECTION:
+            return ""
+        have = "has" if len(self._missing) == 1 else "have"
+        return f"{listed(self._missing)} {have} had no leader for {now - self._since:.0f} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,6 +26,8 @@ class TopicInfo:
     name: str
     id: str
     partitions: int
+    leaderless: tuple[int, ...] = field(default=(), compare=False)
+    """The partitions that no broker leads at the moment: nobody reads or writes them."""
 
 
 def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
@@ -44,5 +46,6 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
                 where=f"topic {name}",
                 hint=f"Falkirk needs Kafka {OLDEST} or later",
             )
-        found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
+        leaderless = tuple(p.id for p in topic.partitions if p.leader is None or p.leader.id < 0)
+        found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions), leaderless)
     return found
