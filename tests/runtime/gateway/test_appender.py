@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.waiting import PATIENCE_S
 
+from falkirk.cadence import Cadence
 from falkirk.connectors.http.messages import Reply
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.gateway.appender import Appender
@@ -90,3 +91,35 @@ def test_a_request_that_cannot_be_decoded_is_refused_and_those_beside_it_are_not
     asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
     assert (failed, empty) == ([("b", 400)], ["a", "c"])
     assert caplog.text.count("could not be decoded") == 1
+
+
+def test_requests_that_are_not_appended_are_logged_once_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[int] = []
+
+    async def test() -> None:
+        appender = Appender(
+            Cluster("127.0.0.1:1"), "orders", lambda some: [one.value for one in some], largest=1000, patience=30.0,
+            failed=lambda _, reply: failed.append(reply.status), empty=lambda _: None,
+        )  # fmt: skip
+
+        async def refuse(requests: int) -> None:
+            failed.clear()
+            for n in range(requests):
+                appender.append(ToAppend(f"{n}", b"x" * 2000))
+            while len(failed) < requests:
+                await asyncio.sleep(0.01)
+
+        try:
+            await refuse(500)
+            monkeypatch.setattr(appender, "_log", Cadence(0, 0))  # time has passed
+            await refuse(1)
+        finally:
+            appender.close()
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
+    assert failed == [413]
+    first, second = [said for said in caplog.messages if "appended" in said]
+    assert first.startswith("1 request not appended to topic orders, the last because: ")
+    assert second.startswith("500 requests not appended")

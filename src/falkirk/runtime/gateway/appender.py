@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,12 +20,14 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.blame import FAILURES
+from falkirk.cadence import Cadence
 from falkirk.connectors.http.messages import Reply, refused
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.runtime.gateway.desk import ToAppend
 from falkirk.runtime.gateway.recording import Recording
+from falkirk.wording import counted
 
 UNKNOWN = refused(
     504, "the cluster did not acknowledge the request in time: it may have been taken",
@@ -33,6 +36,9 @@ UNKNOWN = refused(
 """Told to whoever waits for a request of which it is not known whether it was appended."""
 
 UNREADABLE = refused(400, "the body does not fit: it could not be decoded: see the gateway's log")
+
+AGAIN = 10.0
+"""Seconds until the log says again that requests are not appended."""
 
 BUSY = refused(503, "too many requests are waiting for the cluster", again=1)
 
@@ -71,6 +77,8 @@ class Appender:
         self._contact = Contact(patience)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[ToAppend] = []
+        self._refused, self._log = 0, Cadence(0, AGAIN)
+        """Requests not appended that the log does not know of yet."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="falkirk-append", daemon=True)
         self._thread.start()
@@ -123,7 +131,10 @@ class Appender:
             self._loop.call_soon_threadsafe(self._told, key, error)
 
     def _told(self, key: str, error: KafkaError) -> None:
-        logger.warning("a request was not appended to topic %s: %s", self._topic, error.str())
+        self._refused += 1
+        if self._log.due(time.monotonic()):
+            requests, self._refused = counted(self._refused, "request"), 0
+            logger.warning("%s not appended to topic %s, the last because: %s", requests, self._topic, error.str())
         large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
         self._failed(key, refused(413, "the body is larger than its topic accepts") if large else UNKNOWN)
 
