@@ -202,6 +202,8 @@ def test_what_sends_all_rows_to_one_task_is_named() -> None:
         )
     ) == [f"WARNING {grouped.format('c, b are')}"]  # fmt: skip
     assert len(warned(lambda r: r.agg(kinds=fk.n_unique("x")))) == 1
+    keyless = ["WARNING all rows of iterate near go to one task: it has no key"]
+    assert warned(lambda r: r.select("k", "x").iterate(lambda near: near.select("k", "x"), id="near")) == keyless
     assert len(warned(lambda r: sql(r, "select k, x from rows order by x limit 3"))) == 1
 
 

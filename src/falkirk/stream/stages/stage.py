@@ -11,7 +11,7 @@ from falkirk.state import schema
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.event_time import WATERMARKS
 from falkirk.stream.dataflow.handling import Handling
-from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.operator import RESERVED, Operator
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
 from falkirk.stream.formats import Format, Key
@@ -162,9 +162,10 @@ class PhysicalStage:
         for edge in self.edges_in:
             key = edge.key.columns if edge.key is not None else ()
             if key and all(map(edge.before.constant, key)):
-                word = "is" if len(key) == 1 else "are"
+                named = [column for column in key if not column.startswith(RESERVED)]
+                same = f"{', '.join(named)} {'is' if len(named) == 1 else 'are'} the same in each of them"
                 after = f"{edge.after.kind} {edge.after.id}"
-                return f"all rows of {after} go to one task: {', '.join(key)} {word} the same in each of them"
+                return f"all rows of {after} go to one task: {same if named else 'it has no key'}"
         return ""
 
     @property
