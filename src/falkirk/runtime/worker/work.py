@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.tasks import Owned, Phase, ends
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import ControlTopic
@@ -28,10 +30,13 @@ from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import EMPTY
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 PERIOD = 1.0
 """Seconds between two reports."""
+
+AGAIN = 60.0
+"""Seconds until the log says again that rows count in no result."""
 
 PATIENCE = 3.0
 """Seconds that a worker waits until a predecessor that is being killed has ended."""
@@ -67,7 +72,7 @@ def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> No
         return stopping()
 
     worker.run(finished)
-    reporter.report()
+    reporter.close()
 
 
 def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -> App:
@@ -81,6 +86,26 @@ def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -
     return prepare(app.plan, settings, topics)
 
 
+class LeftOut:
+    """Rows that count in no result. The log says at once that there are some, and then now and then how many more."""
+
+    def __init__(self, why: str) -> None:
+        self._why, self._rows, self._cadence = why, Counter[str](), Cadence(0, AGAIN)
+
+    def add(self, rows: Mapping[str, int], now: float) -> None:
+        """Rows by task."""
+        self._rows.update({task: count for task, count in rows.items() if count})
+        if self._rows and self._cadence.due(now):
+            self.log()
+
+    def log(self) -> None:
+        """Log what has been added since the last time."""
+        if self._rows:
+            tasks = listed([f"{count:,} of task {task}" for task, count in self._rows.most_common()])
+            logger.warning("%s %s: %s", counted(self._rows.total(), "row"), self._why, tasks)
+            self._rows.clear()
+
+
 class Reporter:
     """Reports a worker's state once a second, and at once when the last of its tasks has recovered."""
 
@@ -89,6 +114,8 @@ class Reporter:
         self._worker, self._slot, self._say, self._query = worker, slot, say, query
         self._last = time.monotonic()
         self._recovering = False
+        self._skipped = LeftOut("failed, and on_error= skips such rows")
+        self._late = LeftOut("came too late (late= of the source), and count in no result")
 
     def tick(self) -> None:
         """Report, if it is time."""
@@ -101,16 +128,8 @@ class Reporter:
         now, worker = time.monotonic(), self._worker
         seconds, self._last = now - self._last, now
         stats = worker.take_stats()
-        for task, count in stats.skipped.items():
-            if count:
-                logger.warning("task %s: %s failed and were skipped, because of on_error=", task, f"{count:,}")
-        for task, count in stats.late.items():
-            if count:
-                logger.warning(
-                    "task %s: %s came too late (late= of its source), and count in no result",
-                    task,
-                    counted(count, "row"),
-                )
+        self._skipped.add(stats.skipped, now)
+        self._late.add(stats.late, now)
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         tasks += [TaskReport(str(task), STOPPED) for task in worker.parts.waiting()]
@@ -139,6 +158,12 @@ class Reporter:
                 checkpoints=worker.settings.checkpoints,
             )
         )
+
+    def close(self) -> None:
+        """Report what is left to say."""
+        self.report()
+        self._skipped.log()
+        self._late.log()
 
     def _running(self, task: RunningTask, stats: Stats) -> TaskReport:
         owned, name = task.owned, str(task.owned.task.id)
