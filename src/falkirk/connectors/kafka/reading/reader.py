@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import MARK, LogRecord, Ranges, Read
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata, give_up
@@ -38,8 +39,11 @@ and another client learns who leads now."""
 GONE = 30.0
 """Seconds for which brokers must have said that they do not have a topic. Not all of them know of a new one at once."""
 
-SILENT = 15.0
+SILENT = 5.0
 """Seconds of asking for offsets in vain until a log line says so."""
+
+AGAIN = 30.0
+"""Seconds until another one does."""
 
 STUCK_AFTER = 0.1
 """Seconds that a read waits at an end before its goal. A commit's markers take a few milliseconds."""
@@ -122,7 +126,7 @@ class BoundedReader:
         if not partitions:
             return {}
         gone: float | None = None
-        say_at, patience = time.monotonic() + SILENT, min(AT_FIRST, ANSWER)
+        began, log, patience = time.monotonic(), Cadence(SILENT, AGAIN), min(AT_FIRST, ANSWER)
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
@@ -142,20 +146,19 @@ class BoundedReader:
                 if gone is not None and now - gone >= GONE:
                     unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
                     raise in_words(unknown, f"topic {p.topic}") from error
-                self._replace(admin, problem := str(error.args[0]))
+                problem = error.args[0].str()
             except FutureTimeoutError:
-                self._replace(admin, problem := f"no answer for {2 * patience:.0f} s")
+                problem = f"no answer for {2 * patience:.0f} s"
             else:
                 return found
-            patience = min(2 * patience, ANSWER)
-            if time.monotonic() >= say_at:
+            if log.due(now := time.monotonic(), began):
                 words = "no broker has told the offsets of topic %s for %.0f s; they are asked again: %s"
-                logger.warning(words, p.topic, SILENT, problem)
-                say_at = float("inf")
+                logger.warning(words, p.topic, now - began, problem)
+            patience = min(2 * patience, ANSWER)
+            self._replace(admin)
 
-    def _replace(self, admin: AdminClient, problem: object) -> None:
+    def _replace(self, admin: AdminClient) -> None:
         """Ask with another client: one that knew the broker before its restart gets FENCED_LEADER_EPOCH forever."""
-        logger.info("cannot ask for offsets yet: %s", problem)
         if self._admin is admin:  # else another thread has replaced it
             self._admin = self._new_admin()
         time.sleep(0.05)
