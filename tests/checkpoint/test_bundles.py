@@ -16,7 +16,7 @@ def edge(task: str, step: int, *records: tuple[int, bytes, int]) -> Writes:
     """What a task's step writes to an edge: partition, value, timestamp."""
     partitions, values, times = zip(*records, strict=True) if records else ((), (), ())
     writes = Writes("edge", partitions, [None] * len(records), values, times, bundles=True)
-    add_headers(Output("edge", writes), f"{task} {step}")
+    add_headers([Output("edge", writes)], f"{task} {step}")
     return writes
 
 

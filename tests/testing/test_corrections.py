@@ -212,3 +212,31 @@ def test_behind_a_function_keys_that_the_old_code_alone_spoke_of_stop_the_task()
     app.change(named(40), host=True, on_divergence="correct")  # by now the new code speaks of each key, too
     app.run()
     assert held(app) == made_by(named(40), ROWS)
+
+
+def shared(least: int) -> fk.Flow:
+    """Two sinks of one stage that write to one topic."""
+    flow = fk.Flow("shared", regime=fk.LazyCheckpoint())
+    first = flow.source("bids", key="auction", value=BID).deduplicate("auction", id="first")
+    first.filter(fk.col("price") >= least).sink("high", topic="both", value=fk.Json())
+    first.filter(fk.col("price") < 50).sink("low", topic="both", value=fk.Json())
+    return flow
+
+
+def prices(app: fk.testing.App) -> Counter[int]:
+    return Counter(record.value["price"] for record in app.sinks["high"].records)
+
+
+def test_of_sinks_that_write_to_one_topic_each_is_corrected_by_itself() -> None:
+    app = fk.testing.App(shared(60))
+    app.send("bids", ROWS[:20])
+    app.run()
+    assert prices(app) == Counter([0, 10, 20, 37, 47, 74, 84])
+    app.change(shared(40), host=True, on_divergence="correct")
+    app.run()
+    assert prices(app) == Counter([0, 10, 20, 37, 47, 47, 74, 84])
+
+
+def test_no_two_records_of_a_topic_have_the_same_maker() -> None:
+    records = running(shared(0), ROWS[:20]).sinks["high"].records
+    assert max(Counter((r.partition, r.maker) for r in records).values()) == 1

@@ -31,10 +31,10 @@ Division = tuple[Range, ...]
 
 
 class OutputRange(msgspec.Struct, frozen=True, array_like=True):
-    """A step wrote records with sequence numbers 0 ≤ s < end to one partition of an output.
+    """A step wrote `end` records to one partition of an output.
 
-    The numbers count from 0 in each step and partition. So a reader of one partition sees a loss as a gap and a double
-    as a repeat. The step record says how many to wait for.
+    Their sequence numbers follow those of the step's outputs before it to the same partition, from 0 on. So a reader of one
+    partition sees a loss as a gap and a double as a repeat. The step record says how many to wait for.
     """
 
     output: str

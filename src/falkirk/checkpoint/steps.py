@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from falkirk.checkpoint.digest import digest
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Move, OutputRange, SelectiveCheckpoint, StepRecord
@@ -24,7 +25,7 @@ class Maker(NamedTuple):
     task: str
     step: int
     sequence: int
-    """The record's number in what the step wrote to its partition."""
+    """The record's number in all that the step wrote to its partition."""
 
 
 def maker(header: bytes) -> Maker | None:
@@ -59,7 +60,7 @@ def close_step(
     step = next_step(last)
     # Digest before the headers are added: they are not part of what the circuit computed.
     computed = digest([o.writes for o in outputs])
-    ranges = tuple(r for o in outputs for r in add_headers(o, f"{owned.task.id} {step}"))
+    ranges = add_headers(outputs, f"{owned.task.id} {step}")
     division = next_division(last, ends)
     base = Offset(owned.opened().progress.base)
     task = owned.task
@@ -85,24 +86,24 @@ def close_step(
     return ClosedStep(owned, record, [o.writes for o in outputs], overlay, own_cluster)
 
 
-def add_headers(output: Output, step: str) -> list[OutputRange]:
-    """Add the header that names its maker to every record of an output of this `step`, as "stats/0 17". Returns how many
-    records went to each partition."""
-    writes = output.writes
-    if not len(writes):
-        return []
-    partitions = np.asarray(writes.partitions)
-    sequence = np.empty(len(partitions), dtype=np.int64)
-    ranges = []
-    for partition in np.unique(partitions):
-        here = partitions == partition
-        end = int(here.sum())
-        sequence[here] = np.arange(end)
-        ranges.append(OutputRange(output.name, int(partition), end))
-    header = step.encode() + b" %d"
-    if writes.headers is None:
-        writes.headers = [[(HEADER, header % seq)] for seq in sequence.tolist()]
-    else:
-        own = zip(writes.headers, sequence.tolist(), strict=True)
-        writes.headers = [[*headers, (HEADER, header % seq)] for headers, seq in own]
-    return ranges
+def add_headers(outputs: Sequence[Output], step: str) -> tuple[OutputRange, ...]:
+    """Add the header that names its maker to every record of a `step`, as "stats/0 17". Returns how many records of each
+    output went to each partition. Outputs to one topic are numbered together: no two records have the same header."""
+    written: Counter[TopicPartition] = Counter()
+    ranges, header = [], step.encode() + b" %d"
+    for output in outputs:
+        writes = output.writes
+        partitions = np.asarray(writes.partitions)
+        sequence = np.empty(len(partitions), dtype=np.int64)
+        for partition in np.unique(partitions).tolist():
+            here = partitions == partition
+            place, count = TopicPartition(writes.topic, partition), int(here.sum())
+            sequence[here] = np.arange(written[place], written[place] + count)
+            written[place] += count
+            ranges.append(OutputRange(output.name, partition, count))
+        if writes.headers is None:
+            writes.headers = [[(HEADER, header % number)] for number in sequence.tolist()]
+        else:
+            own = zip(writes.headers, sequence.tolist(), strict=True)
+            writes.headers = [[*headers, (HEADER, header % number)] for headers, number in own]
+    return tuple(ranges)

@@ -75,27 +75,31 @@ class KafkaOutputReader:
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition of an output, as far as it is read."""
+    """One partition of a topic, as far as it is read. Several outputs may write to it."""
 
-    due: Counter[int]
-    """By step, how many records it has written there."""
     at: Offset
     """Read from here on."""
     begins: Offset
-    newest_first: list[OutputRecord] = field(default_factory=list)
+    outputs: dict[int, list[str]] = field(default_factory=dict)
+    """By step, the output of each record that it has written there, in the order of sequence numbers."""
+    due: Counter[str] = field(default_factory=Counter)
+    """By output, how many records are missing."""
+    newest_first: dict[str, list[OutputRecord]] = field(default_factory=dict)
     others: set[bytes | None] = field(default_factory=set)
     """Keys of records of others than the steps, so far."""
-    lowest: int | None = None
+    lowest: tuple[int, int] | None = None
+    """Step and sequence number of the record read last."""
     older: bool = False
     """Whether records of older steps were found."""
 
-    @property
-    def missing(self) -> int:
-        return self.due.total()
+    def wait_for(self, step: int, output: str, count: int) -> None:
+        """A step has written this many records of an output there, after those of its outputs before it."""
+        self.outputs.setdefault(step, []).extend([output] * count)
+        self.due[output] += count
 
     @property
     def done(self) -> bool:
-        return not self.missing or self.older or self.at <= self.begins
+        return not self.due.total() or self.older or self.at <= self.begins
 
     def take(self, task: str, first: Step, messages: Sequence[Message]) -> None:
         """Take the records before those already read."""
@@ -105,14 +109,16 @@ class _Partition:
                 if made is None or made.task != task:
                     self.others.add(m.key())
                     continue
-                # Looking back, step numbers that rise again belong to an earlier app of the same name.
-                if made.step < first or (self.lowest is not None and made.step > self.lowest):
+                # Looking back, numbers that rise again belong to an earlier app of the same name.
+                number, outputs = (made.step, made.sequence), self.outputs.get(made.step, [])
+                rises = made.sequence >= len(outputs) or (self.lowest is not None and number >= self.lowest)
+                if made.step < first or rises:
                     self.older = True
                     return
-                self.lowest = made.step
-                self.due[made.step] -= 1
+                self.lowest, output = number, outputs[made.sequence]
+                self.due[output] -= 1
                 hidden = m.key() in self.others
-                self.newest_first.append(
+                self.newest_first.setdefault(output, []).append(
                     OutputRecord(m.partition() or 0, m.key(), value, m.timestamp()[1], own or None, hidden)
                 )
 
@@ -130,17 +136,16 @@ def published_records(
     `outputs` gives the topic of each output. In `tables` only the last record of each key counts. Raises DivergenceError
     if records are gone.
     """
-    due: dict[tuple[str, TopicPartition], Counter[int]] = {}
-    for record in records:
-        for r in record.outputs:
-            if r.output not in outputs:
-                raise DivergenceError(f"task {task} wrote to {r.output!r}, which the flow does not have now", hint=HINT)
-            place = TopicPartition(outputs[r.output], r.partition)
-            due.setdefault((r.output, place), Counter())[record.step] += r.end
-    bounds = topics.bounds({place for _, place in due})
-    looks = {at: _Partition(counts, bounds[at[1]][1], bounds[at[1]][0]) for at, counts in due.items()}
+    written = [(record.step, r) for record in records for r in record.outputs]
+    for _, r in written:
+        if r.output not in outputs:
+            raise DivergenceError(f"task {task} wrote to {r.output!r}, which the flow does not have now", hint=HINT)
+    bounds = topics.bounds({TopicPartition(outputs[r.output], r.partition) for _, r in written})
+    looks = {place: _Partition(end, begin) for place, (begin, end) in bounds.items()}
+    for step, r in written:
+        looks[TopicPartition(outputs[r.output], r.partition)].wait_for(step, r.output, r.end)
     width = WINDOW
-    while todo := {at[1]: look for at, look in looks.items() if not look.done}:
+    while todo := {place: look for place, look in looks.items() if not look.done}:
         ranges = {place: (Offset(max(look.begins, look.at - width)), look.at) for place, look in todo.items()}
         found = topics.read(ranges, go_on)
         for place, look in todo.items():
@@ -148,13 +153,14 @@ def published_records(
             look.at = ranges[place][0]
         width = min(2 * width, WIDEST)
     records_of: dict[str, list[OutputRecord]] = {}
-    for (output, place), look in looks.items():
-        compacted = output in tables and (look.older or look.begins == 0)
-        if look.missing and not compacted:
-            raise DivergenceError(
-                f"{GONE}: of {task}, from step {records[0].step} on, {look.missing} records are missing",
-                where=f"{output}: {place.topic}[{place.partition}], which begins at offset {look.begins}",
-                hint=HINT,
-            )
-        records_of.setdefault(output, []).extend(look.newest_first[::-1])
+    for place, look in looks.items():
+        for output, missing in look.due.items():
+            compacted = output in tables and (look.older or look.begins == 0)
+            if missing and not compacted:
+                raise DivergenceError(
+                    f"{GONE}: of {task}, from step {records[0].step} on, {missing} records are missing",
+                    where=f"{output}: {place.topic}[{place.partition}], which begins at offset {look.begins}",
+                    hint=HINT,
+                )
+            records_of.setdefault(output, []).extend(look.newest_first.get(output, ())[::-1])
     return records_of
