@@ -49,19 +49,20 @@ def murmur2_of(key: bytes) -> int:
     return h ^ h >> 15
 
 
-def murmur2(keys: Sequence[bytes]) -> Hashes:
-    """The hashes of many keys, unsigned, in their order.
+def murmur2(keys: Sequence[bytes | None]) -> Hashes:
+    """The hashes of many keys, unsigned, in their order. A null key has the hash of an empty one.
 
     >>> murmur2([b"foobar", b"21"]).astype("int32").tolist()
     [-790332482, -973932308]
     """
-    if len(keys) <= _FEW:
-        return np.array([murmur2_of(key) for key in keys], np.uint32)
-    hashes = np.empty(len(keys), np.uint32)
-    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    spelt = [key or b"" for key in keys]
+    if len(spelt) <= _FEW:
+        return np.array([murmur2_of(key) for key in spelt], np.uint32)
+    hashes = np.empty(len(spelt), np.uint32)
+    lengths = np.fromiter(map(len, spelt), np.int64, len(spelt))
     starts = np.cumsum(lengths) - lengths
     # With three zero bytes at the end, the last key's tail can be read as a whole word.
-    data = np.frombuffer(b"".join(keys) + b"\0\0\0", np.uint8)
+    data = np.frombuffer(b"".join(spelt) + b"\0\0\0", np.uint8)
     order = np.argsort(lengths, kind="stable")
     present, first = np.unique(lengths[order], return_index=True)
     for length, rows in zip(present.tolist(), np.split(order, first[1:]), strict=True):

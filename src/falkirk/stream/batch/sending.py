@@ -82,7 +82,7 @@ class Sending:
 
     def _parcels(self, end: op.Operator, pile: Pile) -> pl.DataFrame:
         frame = pile.take()
-        hashes = murmur2([key or b"" for key in pile.exchange.key.encode(frame)])
+        hashes = murmur2(pile.exchange.key.encode(frame))
         sent = packed_for(frame, (hashes % np.uint32(self.buckets)).astype(np.int64), _ROWS)
         buckets, payloads = [bucket for bucket, _, _ in sent], [data for _, data, _ in sent]
         end_number = self.wiring.numbered.index(end)

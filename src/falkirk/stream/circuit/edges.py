@@ -64,8 +64,8 @@ class EdgeWriter:
     def _packed(self, frame: pl.DataFrame) -> list[tuple[int, bytes, int]]:
         if self.edge.key is None:
             return packed_for(frame, np.full(frame.height, self.task % self.tasks))
-        keys = [k or b"" for k in self.edge.key.encode(frame)]
-        return packed_for(frame, task_of(shard_of(murmur2(keys)), self.tasks))
+        shards = shard_of(murmur2(self.edge.key.encode(frame)))
+        return packed_for(frame, task_of(shards, self.tasks))
 
     def _without_text(self, run: StepRun, batch: Batch) -> UserCodeError:
         """The error of a row whose key has no text: it is a time in no calendar."""

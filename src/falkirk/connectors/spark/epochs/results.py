@@ -195,7 +195,7 @@ class Spooled:
         target, keys = self._targets[part.item(0, "exchange")], part["key"].to_list()
         if not target.keyed:
             return part.with_columns(place=pl.lit(self._number % target.partitions, pl.Int32()))
-        places = murmur2_partition(murmur2([k or b"" for k in keys]), target.partitions)
+        places = murmur2_partition(murmur2(keys), target.partitions)
         return part.with_columns(
             # Records with a null key go to one partition, or they would be out of order.
             place=pl.when(pl.col("key").is_null()).then(0).otherwise(pl.Series(places)).cast(pl.Int32)

@@ -181,7 +181,7 @@ class GroupRunner(ResultRunner):
         spelling = self.group.partitioned
         assert spelling is not None
         key_bytes = spelling.encode(keys)
-        hashes = murmur2([k or b"" for k in key_bytes])
+        hashes = murmur2(key_bytes)
         shards = shard_of(hashes)
         full = encode_keys(self.table, shards, [keys[c] for c in self.key_schema])
         before, had = self._states(run.state.get(full))
@@ -220,7 +220,7 @@ class GroupRunner(ResultRunner):
             return None
         frame = decoded.frame.select(group.columns)
         assert group.partitioned is not None
-        shards = shard_of(murmur2([k or b"" for k in group.partitioned.encode(frame)]))
+        shards = shard_of(murmur2(group.partitioned.encode(frame)))
         states, had = self._states(state.get(encode_keys(self.table, shards, [frame[c] for c in self.key_schema])))
         rows = chosen(frame.hstack(self.folding.results(states)), had)
         return Batch(
@@ -247,7 +247,7 @@ class GroupRunner(ResultRunner):
             columns=self.group.columns,
             key=spelling,
             key_bytes=key_bytes,
-            hashes=murmur2([k or b"" for k in key_bytes]),
+            hashes=murmur2(key_bytes),
         )
 
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:

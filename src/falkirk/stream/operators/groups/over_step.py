@@ -109,7 +109,7 @@ class OverRunner(Runner):
         self.functions.check(run, batch)
         rows, keys = self._netted(batch)
         spelt = self.key.encode(keys)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         shards, by_group = shard_of(hashes), [keys[c] for c in self.columns]
         prefixes = encode_keys(self.rows, shards, by_group)
         backs = encode_keys(self.back, shards, by_group)

@@ -128,7 +128,7 @@ class TopKRunner(Runner):
             return None
         changed, keys = self._changed(batch)
         spelt = self.key.encode(keys)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         shards, by_group = shard_of(hashes), [keys[c] for c in self.columns]
         full = encode_keys(self.top, shards, [*by_group, pl.Series([b""]).new_from_index(0, keys.height)])
         found = run.state.get(full)

@@ -97,7 +97,7 @@ class TotalRunner(Runner):
         self.folding = Folding(partials, [EVERYTHING], partials.bounds, weighted=self.retracts)
         self.exchange = PartialExchange(partials, [EVERYTHING], partials.merging, weighted=self.retracts)
         self.keys = frame_of([{EVERYTHING: True}], KEYED)
-        self.shards = shard_of(murmur2([k or b"" for k in Key(EVERYTHING).encode(self.keys)]))
+        self.shards = shard_of(murmur2(Key(EVERYTHING).encode(self.keys)))
         self.full = encode_keys(task.tables[GROUPS], self.shards, self.keys.get_columns())
         self.multisets = [
             Multiset(b.of_parts(), [EVERYTHING], [EVERYTHING], task.tables[b.name], operator.where, weighted=True)

@@ -109,7 +109,7 @@ class UniqueRunner(Runner):
     def _count(self, run: StepRun, rows: pl.DataFrame, change: pl.Series) -> pl.Series:
         """Add the change to the counts of these rows; returns the counts before."""
         spelt = self.key.encode(rows)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         full = encode_keys(self.table, shard_of(hashes), rows.get_columns())
         before = counts(run.state, full)
         if self.partitioners is not None:

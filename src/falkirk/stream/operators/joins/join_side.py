@@ -121,7 +121,7 @@ class SideRunner:
         if new.any():
             spelt = self.side.key.encode(chosen(change.rows, new))
             self.partitioners.recall(lambda: self._known(run))
-            hashes = murmur2([k or b"" for k in spelt])
+            hashes = murmur2(spelt)
             self.partitioners.check(spelt, hashes, everywhere(True, len(spelt)), lambda _: "")
 
     def _known(self, run: StepRun) -> list[bytes | None]:
@@ -135,7 +135,7 @@ class SideRunner:
     def keys(self, rows: pl.DataFrame) -> list[bytes | None]:
         """The join key of each row, as in state; None for a null."""
         on = [rows[c] for c in self.side.on]
-        shards = shard_of(murmur2([k or b"" for k in self.side.key.encode(rows)]))
+        shards = shard_of(murmur2(self.side.key.encode(rows)))
         keys: list[bytes | None] = [*encode_keys(0, shards, on)]
         if any(column.null_count() for column in on):
             for i in reduce(or_, (column.is_null() for column in on)).arg_true():

@@ -121,7 +121,7 @@ class IterateRunner(Runner):
         self.operator = operator
         self.wiring = Wiring(operator.variable, operator.outside, operator.body, operator.result)
         (spelt,) = Key(ALL).encode(pl.DataFrame({ALL: [0]}))
-        self.table, self.shard = task.tables[RESULT], shard_of(murmur2([spelt or b""]))
+        self.table, self.shard = task.tables[RESULT], shard_of(murmur2([spelt]))
         for wired in self.wiring.nodes:
             wired.node.bind(task, int(self.shard[0]), wired.prefix)
 

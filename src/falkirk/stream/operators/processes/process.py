@@ -136,7 +136,7 @@ class ProcessRunner(Runner):
         if not met.height:
             return None
         spelt = self.operator.key.encode(met)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         if self.partitioners is not None:
             self.partitioners.recall(lambda: self.operator.key.encode(self.tables.known(run.state)))
             row_of = lambda i: "" if batch is None or i < due.height else run.span(batch, [i - due.height])  # noqa: E731

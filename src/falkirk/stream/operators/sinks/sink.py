@@ -284,7 +284,7 @@ class SinkRunner(Runner):
         if hashes is None and keys.count(None) == len(keys):
             return nulls
         if hashes is None:
-            hashes = murmur2([k or b"" for k in keys])
+            hashes = murmur2(keys)
         places = murmur2_partition(hashes, self.partitions)
         if None in keys:
             places = np.where(np.fromiter((k is None for k in keys), np.bool_, len(keys)), nulls, places)
@@ -312,8 +312,8 @@ class SinkRunner(Runner):
 def partitions_of(key: Key | None, records: Written, partitions: int) -> npt.NDArray[np.int64]:
     """The result partition of each record of a sink with this key."""
     if key is None:
-        return murmur2_partition(murmur2([v or b"" for v in records.values]), partitions)
-    places = murmur2_partition(murmur2([k or b"" for k in records.keys]), partitions)
+        return murmur2_partition(murmur2(records.values), partitions)
+    places = murmur2_partition(murmur2(records.keys), partitions)
     if None in records.keys:
         places[[k is None for k in records.keys]] = 0
     return places

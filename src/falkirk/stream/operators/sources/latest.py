@@ -83,7 +83,7 @@ class LatestRunner(Runner):
             return None
         last = self.operator.last(batch.rows.hstack(batch.meta.select(TS, WEIGHT)))
         spelt = self.key.encode(last)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         full = encode_keys(self.table, shard_of(hashes), [last[c] for c in self.columns])
         before = run.state.get(full)
         if self.partitioners is not None:

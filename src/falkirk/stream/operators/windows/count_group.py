@@ -141,7 +141,7 @@ class CountGroupRunner(GroupRunner):
 
     def _shards(self, keys: pl.DataFrame) -> np.ndarray:
         assert self.group.partitioned is not None
-        return shard_of(murmur2([k or b"" for k in self.group.partitioned.encode(keys)]))
+        return shard_of(murmur2(self.group.partitioned.encode(keys)))
 
     def _close(self, run: StepRun, last: Batch, updates: Updates) -> None:
         """Delete complete windows. `last`: their last rows."""

@@ -227,7 +227,7 @@ class DeduplicateRunner(Runner):
         group, keys = groups_of(batch.rows.select(self.columns).hstack(batch.meta.select(TS)), self.columns)
         times = batch.meta[TS].to_numpy() if self.operator.recorded else self._times(batch.rows, run.step.clock)
         spelt = self.key.encode(keys)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         by_key = [keys[c] for c in self.columns]
         full = encode_keys(self.table, shard_of(hashes), by_key)
         found = run.state.get(full)
@@ -256,7 +256,7 @@ class DeduplicateRunner(Runner):
             return
         gone = decode_keys(self.end_schema, found[:AT_ONCE])
         keys = gone.select(self.columns).unique(maintain_order=True)
-        shards = shard_of(murmur2([k or b"" for k in self.key.encode(keys)]))
+        shards = shard_of(murmur2(self.key.encode(keys)))
         full = encode_keys(self.table, shards, keys.get_columns())
         upto = gone[ENDS][-1]
         left = [[time for time in times if time >= before or time > upto] for times in _times_of(state.get(full))]

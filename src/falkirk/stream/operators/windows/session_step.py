@@ -83,7 +83,7 @@ class SessionRunner(Runner):
     def _changed(self, run: StepRun, batch: Batch) -> Batch:
         group, keys = groups_of(batch.rows.select(self.columns).hstack(batch.meta.select(TS)), self.columns)
         spelt = self.key.encode(keys)
-        hashes = murmur2([k or b"" for k in spelt])
+        hashes = murmur2(spelt)
         groups = Groups(keys, self.columns, shard_of(hashes))
         local_of, local = united(of_times(group, self.fold.times(batch.rows), self.fold.gap))
         stored = self._touched(run.state, groups, local)
@@ -200,7 +200,7 @@ class SessionRunner(Runner):
             run.completed[self.group] = completed([], [], given, 0)
             return self.ends.delete(state, found, 0)
         ended = decode_keys(self.end_schema, found[:AT_ONCE])
-        shards = shard_of(murmur2([k or b"" for k in self.key.encode(ended.select(self.columns))]))
+        shards = shard_of(murmur2(self.key.encode(ended.select(self.columns))))
         end = self.fold.bound(ended[END].to_numpy())
         full = encode_keys(self.table, shards, [*(ended[c] for c in self.columns), end])
         values = [value for value in state.get(full) if value is not None]
