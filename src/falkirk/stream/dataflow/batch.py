@@ -30,6 +30,7 @@ ORIGIN = "__falkirk_origin"
 FEW = 1_000
 """Rows up to which expressions are evaluated one after the other."""
 _ALSO = "__falkirk_also"
+_ONE = pl.Series(WEIGHT, [1], dtype=pl.Int64)
 
 
 @dataclass(slots=True)
@@ -41,6 +42,11 @@ class Batch:
 
     def __len__(self) -> int:
         return self.meta.height
+
+    @property
+    def weights(self) -> pl.Series:
+        """How often each row comes, or is taken back."""
+        return self.meta[WEIGHT] if WEIGHT in self.meta else _ONE.new_from_index(0, len(self))
 
     def filter(self, mask: pl.Series) -> Batch:
         """The rows where the mask is true; null is false."""

@@ -128,8 +128,8 @@ class OverRunner(Runner):
     def _netted(self, batch: Batch) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of a step in order, each once, with their weights; and their keys, with the greatest timestamps."""
         operator = self.operator
-        weight = batch.meta[WEIGHT] if self.retracts else pl.Series([1], dtype=pl.Int64).new_from_index(0, len(batch))
-        frame = batch.rows.with_columns(operator.of(batch.rows).alias(ORDER), weight.alias(_COUNT), batch.meta[TS])
+        order, counts = operator.of(batch.rows).alias(ORDER), batch.weights.alias(_COUNT)
+        frame = batch.rows.with_columns(order, counts, batch.meta[TS])
         keys = frame.group_by(self.columns, maintain_order=True).agg(pl.col(TS).max())
         rows = (
             frame.group_by([*self.columns, ORDER], maintain_order=True)

@@ -151,10 +151,8 @@ class TopKRunner(Runner):
 
     def _changed(self, batch: Batch) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows of a step, each once, with their weights as counts; and their groups, with the greatest timestamps."""
-        weight = batch.meta[WEIGHT] if self.retracts else pl.Series([1], dtype=pl.Int64).new_from_index(0, len(batch))
-        frame = batch.rows.with_columns(
-            self.operator.ordering.of(batch.rows).alias(_ORDER), weight.alias(_ROWS), batch.meta[TS]
-        )
+        order, counts = self.operator.ordering.of(batch.rows).alias(_ORDER), batch.weights.alias(_ROWS)
+        frame = batch.rows.with_columns(order, counts, batch.meta[TS])
         keys = frame.group_by(self.columns, maintain_order=True).agg(pl.col(TS).max())
         rows = (
             frame.group_by([*self.columns, _ORDER], maintain_order=True)

@@ -18,7 +18,7 @@ from falkirk.state.indexed import ORDER, Index
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.aggregates.arguments import one_zero
 from falkirk.stream.aggregates.bound import NEVER_ADDED
-from falkirk.stream.dataflow.batch import TS, WEIGHT, chosen, everywhere
+from falkirk.stream.dataflow.batch import TS, chosen, everywhere
 from falkirk.stream.dataflow.operator import Flowing, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.dataflow.step import StepRun
@@ -89,7 +89,7 @@ class SideRunner:
         rows = self.side.rows(batch.rows)
         kept = Rows(
             encode_values(self.side.kept, rows),
-            batch.meta[WEIGHT].to_numpy() if self.weighted else np.ones(len(batch), np.int64),
+            batch.weights.to_numpy(),
             batch.meta[TS].to_numpy(),
             self.places(rows),
         )

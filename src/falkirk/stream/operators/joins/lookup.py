@@ -177,7 +177,7 @@ class LookupRunner(Joining):
         hashes = murmur2(known)
         self._check(run, known, hashes, everywhere(True, len(known)), table, rows)
         encoded = encode_values(self.schema, table.rows.select(self.schema.names()))
-        weights = table.meta[WEIGHT].to_list() if WEIGHT in table.meta.columns else [1] * len(keys)
+        weights = table.weights.to_list()
         kept: dict[bytes, bytes | None]
         if self.summed:
             kept, gone = _sum(zip(keys, encoded, weights, strict=True))

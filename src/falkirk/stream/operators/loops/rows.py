@@ -76,9 +76,8 @@ def _column(name: str, dtype: pl.DataType, values: Sequence[object]) -> pl.Serie
 def zset_of(batch: Batch, columns: Sequence[str]) -> ZSet:
     """A batch as a Z-set of these columns."""
     rows = plain_rows(batch.rows.select(columns))
-    weights = batch.meta[WEIGHT].to_list() if WEIGHT in batch.meta.columns else [1] * len(rows)
     total: ZSet = {}
-    for row, weight in zip(rows, weights, strict=True):
+    for row, weight in zip(rows, batch.weights.to_list(), strict=True):
         add(total, row, weight)
     return total
 

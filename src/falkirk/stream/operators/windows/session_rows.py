@@ -14,7 +14,7 @@ import polars as pl
 
 from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
 from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import TS, Batch
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.windows import END
@@ -41,17 +41,12 @@ class SessionRows:
 
     def count(self, state: State, groups: Groups, group: Numbers, batch: Batch) -> None:
         """Change the counts of these rows. Raises UserCodeError for a row that is taken back and was never added."""
-        weights = (
-            batch.meta[WEIGHT]
-            if WEIGHT in batch.meta.columns
-            else pl.Series([1], dtype=pl.Int64).new_from_index(0, len(batch))
-        )
         changes = (
             batch.rows.select(self.kept)
             .with_columns(
                 pl.Series(_GROUP, group),
                 self.ordering.of(batch.rows).alias(_ORDER),
-                weights.cast(pl.Int64).alias(_COUNT),
+                batch.weights.alias(_COUNT),
             )
             .group_by(_GROUP, _ORDER, maintain_order=True)
             .agg(pl.col(self.kept).first(), pl.col(_COUNT).sum())
