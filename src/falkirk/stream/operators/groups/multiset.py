@@ -38,6 +38,18 @@ def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
         )
 
 
+def counts_in(found: Sequence[bytes | None], schema: pl.Schema, column: str) -> pl.Series:
+    """The counts in stored values of this schema: 0 where nothing is stored.
+
+    >>> schema = pl.Schema({"rows": pl.Int64()})
+    >>> (three,) = encode_values(schema, pl.DataFrame({"rows": [3]}))
+    >>> counts_in([None, three], schema, "rows").to_list()
+    [0, 3]
+    """
+    known = iter(decode_values(schema, [v for v in found if v is not None])[column].to_list())
+    return pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
+
+
 class Multiset:
     """The values of one aggregate."""
 
@@ -93,9 +105,7 @@ class Multiset:
 
     def _count(self, state: State, full: Sequence[bytes], changes: pl.DataFrame) -> pl.Series:
         """Changes the counts of these values; returns the counts before."""
-        found = state.get(full)
-        known = iter(decode_values(self.schema, [v for v in found if v is not None])[_ROWS].to_list())
-        had = pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
+        had = counts_in(state.get(full), self.schema, _ROWS)
         rows = had + changes[_WEIGHT]
         shown = [pl.col(n).alias(f"{self.bound.name}.{c}") for n, c in zip(self.names, self.value, strict=True)]
         check_counts(rows, changes.select(*self.columns, *shown), self.where)

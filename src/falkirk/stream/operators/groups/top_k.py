@@ -32,7 +32,7 @@ from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.formats import Key, column_key
-from falkirk.stream.operators.groups.multiset import check_counts
+from falkirk.stream.operators.groups.multiset import check_counts, counts_in
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.wording import counted
 
@@ -193,10 +193,7 @@ class TopKRunner(Runner):
         came."""
         pairs = zip(changed[_GROUP].to_list(), changed[_ORDER].to_list(), strict=True)
         full = [prefixes[g] + order for g, order in pairs]
-        found = state.get(full)
-        known = iter(decode_values(self.counted, [v for v in found if v is not None])[_ROWS].to_list())
-        had = pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
-        rows = had + changed[_ROWS]
+        rows = counts_in(state.get(full), self.counted, _ROWS) + changed[_ROWS]
         counted = keys.select(self.columns)[changed[_GROUP]].hstack(changed.select(list(self.kept)))
         if not self.operator.lenient:
             check_counts(rows, counted, self.operator.where)

@@ -12,10 +12,9 @@ from typing import ClassVar
 
 import polars as pl
 
-from falkirk.state.codec import check_key_type, decode_values, encode_keys, encode_values
+from falkirk.state.codec import check_key_type, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
-from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, present
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined
@@ -24,7 +23,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats import Key, column_key
-from falkirk.stream.operators.groups.multiset import check_counts
+from falkirk.stream.operators.groups.multiset import check_counts, counts_in
 
 TABLE = "rows"
 COUNT = pl.Schema({"rows": pl.Int64()})
@@ -111,21 +110,13 @@ class UniqueRunner(Runner):
         spelt = self.key.encode(rows)
         hashes = murmur2(spelt)
         full = encode_keys(self.table, shard_of(hashes), rows.get_columns())
-        before = counts(run.state, full)
+        before = counts_in(run.state.get(full), COUNT, "rows")
         if self.partitioners is not None:
             self.partitioners.check(spelt, hashes, before == 0, lambda _: "")
         after = before + change
         check_counts(after, rows, self.operator.where)
-        values = encode_values(COUNT, pl.DataFrame({"rows": after}))
-        run.state.put(full, [v if n else None for v, n in zip(values, after, strict=True)])
+        run.state.put(full, present(encode_values(COUNT, pl.DataFrame({"rows": after})), after != 0))
         return before
-
-
-def counts(state: State, full: Sequence[bytes]) -> pl.Series:
-    """How often the rows under these keys of state are there."""
-    found = state.get(full)
-    known = iter(decode_values(COUNT, [v for v in found if v is not None])["rows"].to_list())
-    return pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
 
 
 class UniqueExchange(SendsRows):

@@ -36,15 +36,15 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, everywhere
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, everywhere, present
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.formats import Key
-from falkirk.stream.operators.groups.multiset import check_counts
-from falkirk.stream.operators.groups.unique import COUNT, counts
+from falkirk.stream.operators.groups.multiset import check_counts, counts_in
+from falkirk.stream.operators.groups.unique import COUNT
 from falkirk.stream.operators.loops.node import ZSet, add_all
 from falkirk.stream.operators.loops.rows import batch_of, zset_of
 from falkirk.stream.operators.loops.wiring import Wiring
@@ -146,10 +146,9 @@ class IterateRunner(Runner):
     def _keep(self, run: StepRun, change: Batch) -> None:
         """Write the rows of the result. None of them can be there less often than never."""
         full = encode_keys(self.table, np.repeat(self.shard, len(change)), change.rows.get_columns())
-        after = counts(run.state, full) + change.meta[WEIGHT]
+        after = counts_in(run.state.get(full), COUNT, "rows") + change.meta[WEIGHT]
         check_counts(after, change.rows, self.operator.where)
-        values = encode_values(COUNT, pl.DataFrame({"rows": after}))
-        run.state.put(full, [v if n else None for v, n in zip(values, after, strict=True)])
+        run.state.put(full, present(encode_values(COUNT, pl.DataFrame({"rows": after})), after != 0))
 
     def change(self, run: StepRun, changes: Sequence[ZSet], time: int) -> ZSet:
         """The change of the result, given the changes of the streams from outside. Raises UserCodeError."""

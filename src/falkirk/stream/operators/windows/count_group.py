@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
+from falkirk.state.codec import encode_keys, encode_values, prefix_end
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, matched, nulls
@@ -31,6 +31,7 @@ from falkirk.stream.definition.windows import END, START, CountWindow
 from falkirk.stream.formats import column_key
 from falkirk.stream.operators.groups.group import Group, GroupRunner
 from falkirk.stream.operators.groups.group_batch import RowExchange
+from falkirk.stream.operators.groups.multiset import counts_in
 from falkirk.stream.operators.windows.session_fold import groups_of
 from falkirk.stream.operators.windows.spans import Numbers
 
@@ -132,9 +133,7 @@ class CountGroupRunner(GroupRunner):
         """The numbers of rows in their groups. Adds the rows to the counts."""
         group, keys = groups_of(batch.rows.select(self.own).hstack(batch.meta.select(TS)), self.own)
         full = encode_keys(self.counts, self._shards(keys), [keys[c] for c in self.own])
-        found = state.get(full)
-        known = iter(decode_values(COUNT, [v for v in found if v is not None])["rows"].to_list())
-        before = np.array([0 if v is None else next(known) for v in found], np.int64)
+        before = counts_in(state.get(full), COUNT, "rows").to_numpy()
         after = before + np.bincount(group, minlength=len(before))
         state.put(full, encode_values(COUNT, pl.DataFrame({"rows": after}, COUNT)))
         return before[group] + nth_of(group)

@@ -14,11 +14,11 @@ import polars as pl
 
 from falkirk.state.codec import decode_values, encode_keys, encode_values, prefix_end
 from falkirk.state.store import State
-from falkirk.stream.dataflow.batch import TS, Batch
+from falkirk.stream.dataflow.batch import TS, Batch, present
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.windows import END
-from falkirk.stream.operators.groups.multiset import check_counts
+from falkirk.stream.operators.groups.multiset import check_counts, counts_in
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.windows.session_fold import SessionFold, Sessions
 from falkirk.stream.operators.windows.session_keys import Groups
@@ -54,13 +54,11 @@ class SessionRows:
         of, times = changes[_GROUP].to_numpy(), changes[self.group.session.column]
         heads = groups.full_keys(self.table, of, times.to_physical().cast(pl.Int64))
         full = [head + order for head, order in zip(heads, changes[_ORDER], strict=True)]
-        found = state.get(full)
-        known = iter(decode_values(self.counted, [v for v in found if v is not None])[_COUNT].to_list())
-        counts = pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64) + changes[_COUNT]
+        counts = counts_in(state.get(full), self.counted, _COUNT) + changes[_COUNT]
         shown = groups.keys.select(groups.columns)[of].hstack(changes.select(c for c in self.kept))
         check_counts(counts, shown, self.group.where)
         values = encode_values(self.counted, changes.with_columns(counts.alias(_COUNT)).select(list(self.counted)))
-        state.put(full, [v if n else None for v, n in zip(values, counts, strict=True)])
+        state.put(full, present(values, counts != 0))
 
     def sessions(self, run: StepRun, fold: SessionFold, groups: Groups, spans: Spans, latest: Numbers) -> Sessions:
         """The sessions that the rows in these spans make: none, one or several in each. `latest`: a timestamp for each."""
