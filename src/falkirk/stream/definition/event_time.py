@@ -12,6 +12,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.definition.keys import check_column
 
 _MILLI = timedelta(milliseconds=1)
+_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class Lateness(NamedTuple):
@@ -49,6 +50,15 @@ def checked_lateness(
         raise DefinitionError("late= is about event time, and time= says where that is", where=where, hint='time="at"')
     silence = None if idle is None else millis(idle, "idle", where)
     return Lateness(millis(late, "late", where, least=0), silence)
+
+
+def per_milli(dtype: pl.DataType) -> int:
+    """How many units of a column of times make a millisecond. Integers are milliseconds.
+
+    >>> per_milli(pl.Datetime("us")), per_milli(pl.Int64())
+    (1000, 1)
+    """
+    return _PER_MILLI[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
 
 
 def millis(given: DurationLike, name: str, where: str, *, least: int = 1) -> int:

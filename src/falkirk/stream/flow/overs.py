@@ -23,7 +23,7 @@ from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context
 from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift, Position
 from falkirk.stream.aggregates.windowed import OverColumn, Window
 from falkirk.stream.dataflow.graph import placed
-from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.event_time import millis, per_milli
 from falkirk.stream.definition.expressions import evaluate, expressions
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import default_id
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1_000_000
 """Of a frame, on each side of a row."""
-_UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ def _ranged(given: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Fr
             where=where,
             hint="order by a column of these types, or use a frame of rows",
         )
-    unit = _UNITS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
+    unit = per_milli(dtype)
 
     def size(side: Any) -> int:
         if isinstance(side, str | timedelta):

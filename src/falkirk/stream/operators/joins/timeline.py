@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.state.entries import Numbers
-
-_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+from falkirk.stream.definition.event_time import per_milli
 
 
 class Reach(NamedTuple):
@@ -89,7 +88,7 @@ def place_units(times: Sequence[pl.DataType]) -> tuple[int, ...]:
     >>> place_units([pl.Int64(), pl.Datetime("us")])
     (1000, 1000, 1)
     """
-    own = [_PER_MILLI[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1 for dtype in times]
+    own = [per_milli(dtype) for dtype in times]
     return max(own), *(max(own) // unit for unit in own)
 
 

@@ -36,7 +36,7 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.event_time import millis, per_milli
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import default_id
@@ -44,7 +44,6 @@ from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.windows.ends import Ends
 from falkirk.stream.operators.windows.session_fold import groups_of
 from falkirk.stream.operators.windows.spans import Numbers
-from falkirk.stream.operators.windows.windows import per_milli
 
 KEPT, ENDS = ".kept", ".ends"
 TIMES = pl.Schema({"times": pl.Binary()})

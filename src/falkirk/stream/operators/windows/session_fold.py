@@ -14,10 +14,10 @@ import polars as pl
 from falkirk.stream.aggregates.bound import new, old
 from falkirk.stream.dataflow.batch import TS, matched, nulls
 from falkirk.stream.dataflow.operator import RESERVED
+from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, START
 from falkirk.stream.operators.groups.folding import Folding
 from falkirk.stream.operators.windows.spans import Numbers, Spans
-from falkirk.stream.operators.windows.windows import per_milli
 
 if TYPE_CHECKING:
     from falkirk.stream.operators.windows.session_group import SessionGroup

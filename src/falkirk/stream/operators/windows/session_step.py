@@ -21,6 +21,7 @@ from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, nulls
 from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, START
 from falkirk.stream.operators.windows.ends import Ends
 from falkirk.stream.operators.windows.final import completed
@@ -28,7 +29,6 @@ from falkirk.stream.operators.windows.session_fold import SessionFold, Sessions,
 from falkirk.stream.operators.windows.session_keys import NEVER, Groups, LastEnds
 from falkirk.stream.operators.windows.session_rows import SessionRows
 from falkirk.stream.operators.windows.spans import Numbers, Spans, both, of_times, united
-from falkirk.stream.operators.windows.windows import per_milli
 
 if TYPE_CHECKING:
     from falkirk.stream.operators.windows.session_group import SessionGroup

@@ -26,10 +26,10 @@ from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
 from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, Window
 from falkirk.stream.operators.groups.group import Group, GroupRunner
 from falkirk.stream.operators.windows.final import completed
-from falkirk.stream.operators.windows.windows import per_milli
 
 ENDS = ".ends"
 AT_ONCE = 20_000

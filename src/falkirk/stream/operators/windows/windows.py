@@ -15,20 +15,14 @@ import polars as pl
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, START, Window
 from falkirk.stream.operators.windows.spans import GREATEST
-
-_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def bound_type(column: pl.DataType) -> pl.DataType:
     """The type of a window's start and end: the time's, if it is a datetime, or else Int64."""
     return column if isinstance(column, pl.Datetime) else pl.Int64()
-
-
-def per_milli(dtype: pl.DataType) -> int:
-    """How many units of a column of times make a millisecond."""
-    return _PER_MILLI[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
