@@ -16,6 +16,8 @@ over.py              `over`: functions of the rows around each row
 over_frames.py       which rows those are, and what the functions give
 over_step.py         one step: finds the rows that changes reach, and computes them again
 
+ends.py              a table in the order of time, which says what may be deleted
+
 versions.py          state of an earlier version of the flow, converted by a user's function
 group_versions.py    the same for groups: aggregates that have not changed keep their parts
 """

@@ -21,9 +21,8 @@ import polars as pl
 
 from falkirk.state.codec import (
     COMPLEMENT,
-    decode_key,
+    decode_keys,
     decode_values,
-    encode_key,
     encode_keys,
     encode_values,
     prefix_end,
@@ -33,12 +32,14 @@ from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, matched
 from falkirk.stream.dataflow.operator import RESERVED, Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.operators.groups.ends import Ends
 from falkirk.stream.operators.groups.multiset import check_counts
 from falkirk.stream.operators.groups.over import BACK, OLD, ORDER, ROWS, Over
 from falkirk.stream.operators.groups.over_frames import CONTEXT, SEGMENT
 
 _GROUP, _COUNT = f"{RESERVED}.group", f"{RESERVED}.count"
 _BY, _LOW, _HIGH, _FROM, _TO = (f"{RESERVED}.{c}" for c in ("by", "low", "high", "from", "to"))
+_OLD = pl.Schema({OLD: pl.Int64(), ROWS: pl.Binary()})
 COPY = 4
 """Bytes of the number of a copy, at the end of a key."""
 AT_ONCE = 20_000
@@ -90,20 +91,20 @@ class OverRunner(Runner):
         self.retracts, self.columns = operator.inputs[0].changes, list(operator.columns)
         self.stored = pl.Schema({**operator.kept, **operator.parts})
         self.functions = operator.computing()
-        self.rows, self.back, self.old = (task.tables.get(table, 0) for table in (ROWS, BACK, OLD))
-        self.first_shard, self.reach = task.first_shard, operator.reach
+        self.rows, self.back, self.reach = task.tables[ROWS], task.tables.get(BACK, 0), operator.reach
+        self.old = Ends(task.tables[OLD], task.first_shard) if operator.forgets else None
         self.ranged = operator.frame.kind == "range" and not operator.frame.running
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
         batch = joined(inputs, weighted=self.retracts)
         change = None if batch is None else self._changed(run, batch)
-        if self.operator.forgets and (given := run.watermarks.get(self.operator)) is not None:
-            self._forget(run.state, given.after)
+        if self.old is not None and (given := run.watermarks.get(self.operator)) is not None:
+            self._forget(run.state, self.old, given.after)
         return change
 
     def wake_at(self, state: State) -> int | None:
         """At once, if rows are left to forget."""
-        return None if state.get([self._more]) == [None] else 0
+        return 0 if self.old is not None and self.old.left(state) else None
 
     def _changed(self, run: StepRun, batch: Batch) -> Batch | None:
         self.functions.check(run, batch)
@@ -309,27 +310,19 @@ class OverRunner(Runner):
             ):
                 turned = [backs[g] + key[len(prefixes[g]) :].translate(COMPLEMENT) for g, key, *_ in pairs]
                 state.put(turned, [value] * len(turned))
-        if self.operator.forgets:
-            times = rows[self.operator.ordering.by[0]].to_physical().cast(pl.Int64).to_list()
-            aged = [(times[i], items[i].key) for i in np.flatnonzero(new).tolist() if times[i] is not None]
-            keys = [encode_key(self.old, self.first_shard, [time, key]) for time, key in aged]
-            state.put(keys, [b""] * len(keys))
+        if self.old is not None:
+            times = rows[self.operator.ordering.by[0]].to_physical().cast(pl.Int64)
+            aged = np.flatnonzero(new & times.is_not_null().to_numpy())
+            keys = pl.Series([items[i].key for i in aged.tolist()], dtype=pl.Binary)
+            self.old.add(state, self.old.keys(times[aged], keys))
 
-    @property
-    def _more(self) -> bytes:
-        return encode_key(self.old, self.first_shard, [None])
-
-    def _forget(self, state: State, watermark: int) -> None:
+    def _forget(self, state: State, old: Ends, watermark: int) -> None:
         """Delete the rows that no frame needs that can still change:  t < watermark − e − d. A row that comes is in frames
         of rows up to e before it, and these have rows up to d before them."""
-        limit = max(watermark * self.operator.frame.per_milli - self.operator.frame.width, -(2**63))
-        last = encode_key(self.old, self.first_shard, [limit])
-        found = [key for key, _ in islice(state.scan(self._more + b"\0", last), AT_ONCE)]
-        rows = [key for found_key in found if isinstance(key := decode_key(found_key)[2][1], bytes)]
-        state.put([*found, *rows], [None] * (len(found) + len(rows)))
-        left = len(found) == AT_ONCE
-        if left != (self.wake_at(state) is not None):
-            state.put([self._more], [b"" if left else None])
+        found = old.before(state, watermark * self.operator.frame.per_milli - self.operator.frame.width, AT_ONCE)
+        rows = decode_keys(_OLD, found[:AT_ONCE])[ROWS].to_list()
+        state.put(rows, [None] * len(rows))
+        old.delete(state, found, len(rows))
 
 
 def _differ(a: pl.DataFrame, b: pl.DataFrame) -> np.ndarray:

@@ -14,7 +14,6 @@ session_rows.py     the rows of sessions, where they are needed again
 session_batch.py    the batch form
 
 deduplicate.py      `deduplicate`: the first row of each key within some time
-ends.py             a table in the order of time, which says what may be deleted
 """
 
 from __future__ import annotations

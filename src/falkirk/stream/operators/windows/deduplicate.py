@@ -41,7 +41,7 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import default_id
 from falkirk.stream.formats import Key, column_key
-from falkirk.stream.operators.windows.ends import Ends
+from falkirk.stream.operators.groups.ends import Ends
 from falkirk.stream.operators.windows.session_fold import groups_of
 from falkirk.stream.operators.windows.spans import Numbers
 

@@ -23,7 +23,7 @@ from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joine
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, START
-from falkirk.stream.operators.windows.ends import Ends
+from falkirk.stream.operators.groups.ends import Ends
 from falkirk.stream.operators.windows.final import completed
 from falkirk.stream.operators.windows.session_fold import SessionFold, Sessions, groups_of
 from falkirk.stream.operators.windows.session_keys import NEVER, Groups, LastEnds

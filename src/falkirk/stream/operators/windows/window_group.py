@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.errors import StateError
-from falkirk.state.codec import decode_key, decode_keys, encode_key, encode_keys, prefix_end
+from falkirk.state.codec import decode_key, decode_keys, encode_keys, prefix_end
 from falkirk.state.shards import SHARDS, shard_of
 from falkirk.state.store import State
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
@@ -28,6 +28,7 @@ from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, Window
+from falkirk.stream.operators.groups.ends import Ends
 from falkirk.stream.operators.groups.group import Group, GroupRunner
 from falkirk.stream.operators.windows.final import completed
 
@@ -93,15 +94,13 @@ class WindowGroupRunner(GroupRunner):
 
     def __init__(self, group: WindowGroup, task: TaskContext) -> None:
         super().__init__(group, task.tables, task.partitioners)
-        self.ends, self.first_shard = task.tables[ENDS], task.first_shard
+        self.ends = Ends(task.tables[ENDS], task.first_shard)
         self.dtype = group.schema[END]
         self.unit = per_milli(self.dtype)
-        self.more = encode_key(self.ends, self.first_shard, [None])
-        """Is there while complete windows are left to delete."""
 
     def wake_at(self, state: State) -> int | None:
         """At once, if complete windows are left."""
-        return None if state.get([self.more]) == [None] else 0
+        return 0 if self.ends.left(state) else None
 
     def complete_at(self, full: Sequence[bytes]) -> Sequence[int]:
         """The ends of their windows."""
@@ -127,7 +126,7 @@ class WindowGroupRunner(GroupRunner):
         if not len(ends):
             return
         order = np.unique(ends)
-        keys = [encode_key(self.ends, self.first_shard, [int(end)]) for end in order]
+        keys = self.ends.keys(pl.Series(order, dtype=pl.Int64))
         before = state.get(keys)
         after = [_with(bits, shards[ends == end]) for bits, end in zip(before, order, strict=True)]
         changed = [(k, new) for k, old, new in zip(keys, before, after, strict=True) if new != old]
@@ -136,8 +135,7 @@ class WindowGroupRunner(GroupRunner):
     def _close(self, run: StepRun, given: Watermark) -> None:
         """Delete complete windows, in the order of their ends."""
         state = run.state
-        first, last = self.more + b"\0", encode_key(self.ends, self.first_shard, [given.after + 1])
-        complete = list(state.scan(first, last))
+        complete = list(self.ends.scan(state, given.after + 1))
         found: list[tuple[bytes, bytes]] = []
         gone: list[bytes] = []
         over = 0
@@ -153,9 +151,7 @@ class WindowGroupRunner(GroupRunner):
                 break
             gone.append(key)
             over += 1
-        left = over < len(complete)
-        if left != (self.wake_at(state) is not None):
-            state.put([self.more], [b"" if left else None])
+        self.ends.leave(state, left=over < len(complete))
         state.put(gone, [None] * len(gone))
         ends = [decode_key(key)[2][0] for key, _ in (*complete[:1], *complete[over : over + 1])]
         run.completed[self.group] = completed(ends[:1], ends[1:], given, 1)

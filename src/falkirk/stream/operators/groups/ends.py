@@ -5,15 +5,15 @@ key    shard · table · time · more columns
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 import polars as pl
 
 from falkirk.state.codec import encode_key, encode_keys, prefix_end
+from falkirk.state.entries import FARTHEST
 from falkirk.state.store import State
-from falkirk.stream.operators.windows.spans import GREATEST
 
 
 class Ends:
@@ -43,12 +43,19 @@ class Ends:
 
     def before(self, state: State, time: int, most: int) -> list[bytes]:
         """The first entries with an earlier time, in the order of time: one more than `most`, if there are more."""
-        until = encode_key(self.table, self.first_shard, [max(-GREATEST, min(GREATEST, time))])
-        return [key for key, _ in islice(state.scan(self.more + b"\0", until), most + 1)]
+        return [key for key, _ in islice(self.scan(state, time), most + 1)]
+
+    def scan(self, state: State, time: int) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with an earlier time and their values, in the order of time."""
+        until = encode_key(self.table, self.first_shard, [max(-FARTHEST, min(FARTHEST, time))])
+        return state.scan(self.more + b"\0", until)
 
     def delete(self, state: State, found: Sequence[bytes], done: int) -> None:
         """Delete the first `done` of the entries that `before` has found."""
-        left = len(found) > done
+        self.leave(state, left=len(found) > done)
+        state.put(found[:done], [None] * done)
+
+    def leave(self, state: State, *, left: bool) -> None:
+        """Note whether this step leaves entries that were due."""
         if left != self.left(state):
             state.put([self.more], [b"" if left else None])
-        state.put(found[:done], [None] * done)
