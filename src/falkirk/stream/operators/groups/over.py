@@ -79,8 +79,7 @@ class Over(Operator):
     def forgets(self) -> bool:
         """Whether the watermark tells which rows no frame will need."""
         before = self.inputs[0]
-        ranged = self.frame.kind == "range" and not self.frame.running
-        return ranged and not before.changes and before.watermarked and before.time == self.ordering.by[0]
+        return self.frame.ranged and not before.changes and before.watermarked and before.time == self.ordering.by[0]
 
     @property
     def timed(self) -> bool:  # type: ignore[override]

@@ -25,6 +25,7 @@ from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundS
 from falkirk.stream.dataflow.batch import TS, Batch, nulls, selected
 from falkirk.stream.dataflow.operator import RESERVED, Operator
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.translation import native
 from falkirk.stream.operators.groups.group_batch import RowExchange
 from falkirk.stream.operators.rows.expressing import evaluated
 
@@ -57,6 +58,11 @@ class Frame:
         return self.preceding is None and not self.whole
 
     @property
+    def ranged(self) -> bool:
+        """Whether it is a bounded span of the column of times."""
+        return self.kind == "range" and self.preceding is not None
+
+    @property
     def whole(self) -> bool:
         """Whether all rows of a key have the same frame: all of them."""
         return self.kind == "all"
@@ -80,7 +86,9 @@ class Functions:
         self.aggregates = [b for b in bounds if not isinstance(b, BoundPosition)]
         self.positions = [b for b in bounds if isinstance(b, BoundPosition)]
         self.folds = RowExchange(operator, [_ROW], self.aggregates)
-        self.computing = [e.alias(name) for name, e in _computed(operator, self.positions)]
+        self.computing = native(
+            [e.alias(name) for b in self.positions for name, e in b.computed.items()], operator.inputs[0].schema
+        )
         self.schema = pl.Schema({c: dtype for b in bounds for c, dtype in b.states().items()})
 
     def check(self, run: StepRun, batch: Batch) -> None:
@@ -131,7 +139,7 @@ class Functions:
     def _bounds(self, rows: pl.DataFrame, wanted: Places) -> tuple[Places, Places]:
         """The first and the last row of the frame of each row."""
         assert self.frame.preceding is not None
-        begins = _begins(rows)
+        begins = _firsts(rows[SEGMENT].to_numpy())
         if self.frame.kind == "rows":
             sizes = np.bincount(begins, minlength=len(begins))[begins]
             last = np.minimum(begins + sizes - 1, np.arange(len(begins)) + self.frame.following)
@@ -153,24 +161,21 @@ class Functions:
 
     def _running(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
         states, keys = self._states(rows, wanted, np.arange(len(wanted))), rows.select(self.columns)[wanted]
-        segments = rows[SEGMENT].to_numpy()[wanted]
-        fresh = np.r_[True, segments[1:] != segments[:-1]]
+        segments = rows[SEGMENT].to_numpy()
+        places, begins = np.arange(len(wanted)), _firsts(segments[wanted])
+        fresh = places == begins
         # The context is one row at least, unless the segment begins its key.
-        carried = np.where(fresh & (wanted > _begins(rows)[wanted]), wanted - 1, -1)
+        carried = np.where(fresh & (wanted > _firsts(segments)[wanted]), wanted - 1, -1)
         states = self._merged(states, _taken(rows.select(list(states)), carried), keys)
-        step = 1
-        begins = np.maximum.accumulate(np.where(fresh, np.arange(len(wanted)), 0))
-        longest = int((np.arange(len(wanted)) - begins).max(initial=0))
+        step, longest = 1, int((places - begins).max(initial=0))
         while step <= longest:
-            earlier = np.arange(len(wanted)) - step
-            earlier = np.where(earlier >= begins, earlier, -1)
+            earlier = np.where(places - step >= begins, places - step, -1)
             states = self._merged(states, _taken(pl.DataFrame(states), earlier), keys)
             step *= 2
         if self.frame.kind == "range":
             peers = rows[PEERS].to_numpy()[wanted]
             ends = np.r_[(peers[1:] != peers[:-1]) | fresh[1:], True]
-            last = np.where(ends, np.arange(len(wanted)), len(wanted))
-            last = np.minimum.accumulate(last[::-1])[::-1]
+            last = np.minimum.accumulate(np.where(ends, places, len(places))[::-1])[::-1]
             states = {name: series[last] for name, series in states.items()}
         return states
 
@@ -196,17 +201,12 @@ class Functions:
         return {name: series.alias(name) for name, series in zip(self.folds.types, merged, strict=True)}
 
 
-def _computed(operator: Operator, bounds: Sequence[Bound]) -> list[tuple[str, pl.Expr]]:
-    from falkirk.stream.definition.translation import native
+def _firsts(segments: Places) -> Places:
+    """The first row of the segment of each row, given these segments.
 
-    named = [(name, e) for b in bounds for name, e in b.computed.items()]
-    exprs = native([e for _, e in named], operator.inputs[0].schema)
-    return [(name, e) for (name, _), e in zip(named, exprs, strict=True)]
-
-
-def _begins(rows: pl.DataFrame) -> Places:
-    """The first row of the segment of each row."""
-    segments = rows[SEGMENT].to_numpy()
+    >>> _firsts(np.array([4, 4, 7, 7, 7])).tolist()
+    [0, 0, 2, 2, 2]
+    """
     fresh = np.r_[True, segments[1:] != segments[:-1]][: len(segments)]
     return np.maximum.accumulate(np.where(fresh, np.arange(len(segments)), 0))
 
@@ -225,11 +225,8 @@ def _taken(frame: pl.DataFrame, places: Places) -> list[pl.Series]:
 
 def _ranks(bound: BoundRank, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
     """The numbers of places, from those of the row before the segment, if there is one."""
-    begins = _begins(rows)[wanted]
-    segments = rows[SEGMENT].to_numpy()[wanted]
-    places = np.arange(len(wanted))
-    fresh = np.r_[True, segments[1:] != segments[:-1]][: len(wanted)]
-    first = np.maximum.accumulate(np.where(fresh, places, 0))
+    segments = rows[SEGMENT].to_numpy()
+    begins, places, first = _firsts(segments)[wanted], np.arange(len(wanted)), _firsts(segments[wanted])
     context = wanted[first] - 1
     has = context >= begins
     carried = {

@@ -93,7 +93,6 @@ class OverRunner(Runner):
         self.functions = operator.computing()
         self.rows, self.back, self.reach = task.tables[ROWS], task.tables.get(BACK, 0), operator.reach
         self.old = Ends(task.tables[OLD], task.first_shard) if operator.forgets else None
-        self.ranged = operator.frame.kind == "range" and not operator.frame.running
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
         batch = joined(inputs, weighted=self.retracts)
@@ -142,7 +141,9 @@ class OverRunner(Runner):
         by = operator.by(rows)
         width, before, after = operator.frame.width, operator.frame.preceding or 0, operator.frame.following
         bounds = {_LOW: -width, _HIGH: width, _FROM: -after, _TO: before}
-        moved = [(self._moved(rows, size) if self.ranged else by).alias(name) for name, size in bounds.items()]
+        moved = [
+            (self._moved(rows, size) if operator.frame.ranged else by).alias(name) for name, size in bounds.items()
+        ]
         return rows.with_columns(by.alias(_BY), *moved), keys
 
     def _moved(self, rows: pl.DataFrame, size: int) -> pl.Series:
@@ -173,7 +174,7 @@ class OverRunner(Runner):
             first = changes[at]
             if self.operator.frame.running or self.operator.frame.whole:
                 mine, there = changes, list(state.scan(prefix + first.by, end))
-            elif self.ranged:
+            elif self.operator.frame.ranged:
                 mine = [first]
                 for change in changes[at + 1 :]:
                     if change.low > mine[-1].high:
@@ -217,9 +218,9 @@ class OverRunner(Runner):
     ) -> tuple[bytes, bytes]:
         """The first key of rows whose frames may have a change, and the key after the last."""
         first, end = prefix + mine[0].by, prefix_end(prefix)
-        if self.ranged:
-            return prefix + mine[0].first, prefix_end(prefix + mine[-1].last)
         frame = self.operator.frame
+        if frame.ranged:
+            return prefix + mine[0].first, prefix_end(prefix + mine[-1].last)
         if not frame.following:
             return first, end
         after = [key for key in there if key[:-COPY] > prefix + mine[-1].order]
@@ -274,15 +275,15 @@ class OverRunner(Runner):
         self._write(state, after[live], parts, [found.items[i] for i in live], differs, new, backs, prefixes, found)
         shown = after.select(list(self.operator.inputs[0].schema))[live]
         results = [pl.DataFrame(self.functions.results(states, shown.select(self.columns))) for states in (was, parts)]
-        told = new | _differ(*results)
-        gone = self._gone(held, keys, found)
-        taken = np.flatnonzero(told & ~new)
-        minus = pl.concat([gone[0], shown[taken].hstack(results[0][taken])])
-        plus = shown[np.flatnonzero(told)].hstack(results[1][np.flatnonzero(told)])
+        changed = new | _differ(*results)
+        told, taken = np.flatnonzero(changed), np.flatnonzero(changed & ~new)
+        gone, of_gone = self._gone(held, keys, found)
+        minus = pl.concat([gone, shown[taken].hstack(results[0][taken])])
+        plus = shown[told].hstack(results[1][told])
         change = pl.concat([minus, plus.select(minus.columns)], rechunk=True).select(list(self.operator.schema))
         if not change.height:
             return None
-        group = np.concatenate([gone[1], groups[live][taken], groups[live][np.flatnonzero(told)]])
+        group = np.concatenate([of_gone, groups[live][taken], groups[live][told]])
         weights = pl.Series(WEIGHT, np.repeat(np.array([-1, 1], np.int64), [minus.height, plus.height]))
         return Batch(change, pl.DataFrame([keys[TS][group], weights]))
 
