@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from falkirk.state.codec import decode_values
 from falkirk.state.entries import FARTHEST, Numbers, Rows
 from falkirk.state.indexed import Index
 from falkirk.stream.dataflow.operator import Flowing, TaskContext
@@ -58,7 +57,7 @@ class AsofRunner(TimedRunner):
         q = right.kept.places
         ends = q + self.reach if self.nearest else q
         hit = disjoint([Reach(keys.right, np.maximum(q, self.reach - FARTHEST) - self.reach, ends)])
-        here = a.read([keys.all[i] for i in hit.slots.tolist()], _spans(hit))
+        here = a.read([keys.all[i] for i in hit.slots.tolist()], hit.spans())
         slots, places = np.repeat(hit.slots, here.counts), here.rows.places
         partners = self._partners(b, keys, right, np.append(slots, keys.left), np.append(places, left.kept.places))
         self.sides[0].add(a, left)
@@ -73,15 +72,13 @@ class AsofRunner(TimedRunner):
         latest = np.zeros(len(keys.all) + 1, np.int64)
         np.maximum.at(latest, keys.right, right.kept.times)
         times = np.maximum(here.rows.times, latest[slots])[moved]
-        known = self.sides[0].side.kept
-        rows = decode_values(known, here.rows.packed) if here.rows.packed else known.to_frame()
         weights, at = here.rows.weights[moved], left.rows.height + moved
         parts = [
             Pairs(np.arange(left.rows.height), *self._right(partners, new, left.kept.weights, left.kept.times)),
             Pairs(at, *self._right(partners, old[moved], -weights, times)),
             Pairs(at, *self._right(partners, now[moved], weights, times)),
         ]
-        return self.output(parts, stacked(left.rows, rows), partners.rows, left, right)
+        return self.output(parts, stacked(left.rows, self.sides[0].decoded(here.rows)), partners.rows, left, right)
 
     def _right(
         self, partners: Partners, found: Numbers, weights: Numbers, times: Numbers
@@ -96,12 +93,12 @@ class AsofRunner(TimedRunner):
         # Each row that is taken back can bring the next one into its place.
         gone = np.bincount(keys.right[(keys.right >= 0) & (right.kept.weights < 0)], minlength=len(keys.all))
         limits = None if self.nearest else (gone[reach.slots] + 1).tolist()
-        found = index.read([keys.all[i] for i in reach.slots.tolist()], _spans(reach), limits)
-        kept = self.sides[1].side.kept
-        rows = decode_values(kept, found.rows.packed) if found.rows.packed else kept.to_frame()
+        found = index.read([keys.all[i] for i in reach.slots.tolist()], reach.spans(), limits)
         slots = np.repeat(reach.slots, found.counts)
         many = np.array([index.has_many(key) for key in keys.all], np.bool_)[slots]
-        return _once(slots, found.rows, many, keys.right, right.kept, stacked(right.rows, rows))
+        return _once(
+            slots, found.rows, many, keys.right, right.kept, stacked(right.rows, self.sides[1].decoded(found.rows))
+        )
 
     def _wanted(self, index: Index, keys: Keys, slots: Numbers, places: Numbers) -> Reach:
         """What is to be read of the right side: all in reach of a key with few rows; from each place on of one with many."""
@@ -138,7 +135,3 @@ def _once(
     packed = [*change.packed, *found.packed]
     candidates = Candidates(whose, places, [packed[i] for i in number.tolist()])
     return Partners(candidates, rows, number, times, before, before + delta)
-
-
-def _spans(reach: Reach) -> list[tuple[int, int]]:
-    return list(zip(reach.firsts.tolist(), reach.lasts.tolist(), strict=True))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from falkirk.state.codec import decode_values
 from falkirk.state.entries import Numbers
 from falkirk.state.indexed import Index
 from falkirk.stream.dataflow.operator import Flowing, TaskContext
@@ -103,13 +102,9 @@ class IntervalRunner(TimedRunner):
 
     def _near(self, port: int, index: Index, keys: Keys, reach: Reach) -> Near:
         """The rows of one side within these spans."""
-        spans = list(zip(reach.firsts.tolist(), reach.lasts.tolist(), strict=True))
-        found = index.read([keys.all[i] for i in reach.slots.tolist()], spans)
-        kept = self.sides[port].side.kept
-        rows = decode_values(kept, found.rows.packed) if found.rows.packed else kept.to_frame()
-        slots = np.repeat(reach.slots, found.counts)
-        line = Timeline(slots, found.rows.places, found.rows.weights)
-        return Near(rows, found.rows.times, found.rows.weights, line)
+        found = index.read([keys.all[i] for i in reach.slots.tolist()], reach.spans())
+        line = Timeline(np.repeat(reach.slots, found.counts), found.rows.places, found.rows.weights)
+        return Near(self.sides[port].decoded(found.rows), found.rows.times, found.rows.weights, line)
 
 
 def _flipped(

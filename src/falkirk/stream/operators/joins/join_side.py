@@ -23,6 +23,7 @@ from falkirk.stream.dataflow.operator import Flowing, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.formats import Key
+from falkirk.stream.operators.joins.timeline import places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,21 @@ class There(NamedTuple):
 class SideRunner:
     """One side in one task."""
 
-    def __init__(self, side: Side, table: str, task: TaskContext, where: str, *, weighted: bool) -> None:
-        """`where` is for errors; `weighted`: the input can have retractions."""
+    def __init__(
+        self,
+        side: Side,
+        table: str,
+        task: TaskContext,
+        where: str,
+        *,
+        weighted: bool,
+        time: str | None = None,
+        unit: int = 1,
+    ) -> None:
+        """`where` is for errors; `weighted`: the input can have retractions. With `time`, rows of a key are kept in the order
+        of this column; `unit`: of a place, in a unit of the column."""
         self.side, self.where, self.weighted = side, where, weighted
+        self.time, self.unit = time, unit
         self.table, self.partitioners = task.tables[table], task.partitioners
 
     def index(self, run: StepRun) -> Index:
@@ -101,10 +114,9 @@ class SideRunner:
     def there(self, index: Index, keys: Sequence[bytes], slots: Numbers, size: int) -> There:
         """All rows of these keys, which have these numbers among the `size` keys of the step."""
         found = index.read(keys)
-        rows = decode_values(self.side.kept, found.rows.packed) if found.rows.packed else self.side.kept.to_frame()
         firsts, counts = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
         firsts[slots], counts[slots] = found.firsts, found.counts
-        return There(rows, found.rows.weights, found.rows.times, firsts, counts)
+        return There(self.decoded(found.rows), found.rows.weights, found.rows.times, firsts, counts)
 
     def add(self, index: Index, change: Change) -> None:
         """Add the change. Raises UserCodeError for a row that is taken back, but was never added."""
@@ -128,17 +140,22 @@ class SideRunner:
         schema = pl.Schema({**{c: self.side.kept[c] for c in self.side.on}, ORDER: pl.Binary()})
         return self.side.key.encode(decode_keys(schema, some_keys(run.state, {self.table})))
 
+    def decoded(self, found: Rows) -> pl.DataFrame:
+        """Rows of an index as a frame."""
+        return decode_values(self.side.kept, found.packed) if found.packed else self.side.kept.to_frame()
+
     def places(self, rows: pl.DataFrame) -> Numbers:
-        """Where rows stand among those of their key: anywhere."""
-        return np.zeros(rows.height, np.int64)
+        """Where rows stand among those of their key: anywhere, if they are not kept by time."""
+        return np.zeros(rows.height, np.int64) if self.time is None else places_of(rows[self.time], self.unit)
 
     def keys(self, rows: pl.DataFrame) -> list[bytes | None]:
-        """The join key of each row, as in state; None for a null."""
+        """The join key of each row, as in state; None if a column of it, or the time, is null."""
         on = [rows[c] for c in self.side.on]
         shards = shard_of(murmur2(self.side.key.encode(rows)))
         keys: list[bytes | None] = [*encode_keys(0, shards, on)]
-        if any(column.null_count() for column in on):
-            for i in reduce(or_, (column.is_null() for column in on)).arg_true():
+        needed = on if self.time is None else [*on, rows[self.time]]
+        if any(column.null_count() for column in needed):
+            for i in reduce(or_, (column.is_null() for column in needed)).arg_true():
                 keys[i] = None
         return keys
 

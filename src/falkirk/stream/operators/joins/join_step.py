@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,11 +35,16 @@ class Pairs(NamedTuple):
 class JoinRunner(Runner):
     """One join in one task."""
 
-    def __init__(self, operator: Join, task: TaskContext) -> None:
+    def __init__(
+        self, operator: Join, task: TaskContext, times: Sequence[tuple[str | None, int]] = ((None, 1), (None, 1))
+    ) -> None:
+        """`times`: the column by which rows of each side are kept in order, if there is one, and the unit of their places."""
         self.operator, self.how = operator, operator.how
         self.sides = [
-            SideRunner(side, table, task, operator.where, weighted=before.changes)
-            for side, table, before in zip(operator.sides, (LEFT, RIGHT), operator.inputs, strict=True)
+            SideRunner(side, table, task, operator.where, weighted=before.changes, time=time, unit=unit)
+            for side, table, before, (time, unit) in zip(
+                operator.sides, (LEFT, RIGHT), operator.inputs, times, strict=True
+            )
         ]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:

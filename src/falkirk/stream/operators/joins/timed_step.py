@@ -5,39 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from falkirk.state.entries import Numbers
 from falkirk.state.store import State
 from falkirk.stream.dataflow.event_time import BEGINNING, Watermark
 from falkirk.stream.dataflow.operator import Flowing, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.joins.interval_expiry import Expiry
-from falkirk.stream.operators.joins.join_side import Change, SideRunner
-from falkirk.stream.operators.joins.join_step import LEFT, RIGHT, JoinRunner
-from falkirk.stream.operators.joins.timeline import place_units, places_of
+from falkirk.stream.operators.joins.join_side import Change
+from falkirk.stream.operators.joins.join_step import JoinRunner
+from falkirk.stream.operators.joins.timeline import place_units
 
 if TYPE_CHECKING:
     from falkirk.stream.operators.joins.timed_join import TimedJoin
-
-
-class TimedSide(SideRunner):
-    """One side, whose rows are kept in the order of their times."""
-
-    def __init__(self, *given: object, weighted: bool, time: str, unit: int) -> None:
-        """`unit`: of a place, in a unit of the column."""
-        super().__init__(*given, weighted=weighted)  # type: ignore[arg-type]
-        self.time, self.unit = time, unit
-
-    def places(self, rows: pl.DataFrame) -> Numbers:
-        return places_of(rows[self.time], self.unit)
-
-    def keys(self, rows: pl.DataFrame) -> list[bytes | None]:
-        keys = super().keys(rows)
-        if rows[self.time].null_count():
-            for i in rows[self.time].is_null().arg_true():
-                keys[i] = None
-        return keys
 
 
 class TimedRunner(JoinRunner):
@@ -49,14 +27,8 @@ class TimedRunner(JoinRunner):
 
     def __init__(self, operator: TimedJoin, task: TaskContext, sign: int = 1) -> None:
         """`sign`: −1 puts the latest rows first."""
-        super().__init__(operator, task)
         self.unit, *units = place_units([i.schema[c] for i, c in zip(operator.inputs, operator.times, strict=True)])
-        self.sides = [
-            TimedSide(side, table, task, operator.where, weighted=before.changes, time=time, unit=sign * unit)
-            for side, table, before, time, unit in zip(
-                operator.sides, (LEFT, RIGHT), operator.inputs, operator.times, units, strict=True
-            )
-        ]
+        super().__init__(operator, task, [(c, sign * unit) for c, unit in zip(operator.times, units, strict=True)])
 
     @abstractmethod
     def _joined(self, run: StepRun, left: Change, right: Change) -> Flowing | None:

@@ -19,6 +19,10 @@ class Reach(NamedTuple):
     firsts: Numbers
     lasts: Numbers
 
+    def spans(self) -> list[tuple[int, int]]:
+        """The first and the last place of each."""
+        return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
+
 
 class Timeline:
     """Rows in the order of (slot, place).
