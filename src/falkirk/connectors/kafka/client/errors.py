@@ -118,6 +118,9 @@ _WORDS: dict[int, Words] = {
 }
 
 
+FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+"""A producer with the same transactional id was initialised since."""
+
 TRANSIENT = frozenset({
     KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._WAIT_COORD, KafkaError._NODE_UPDATE,
@@ -132,8 +135,8 @@ TRANSIENT = frozenset({
     # The group or a successor has taken the tasks, or the broker has forgotten or ended the transaction: the cause is who
     # writes, and when, not what is written.
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.FENCED_INSTANCE_ID, *FENCED, KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.DUPLICATE_SEQUENCE_NUMBER, KafkaError.INVALID_TXN_STATE,
 })  # fmt: skip
 """Errors that do not concern the records: the same transaction may commit at another time. (_DESTROY_BROKER: librdkafka

@@ -29,7 +29,7 @@ from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Fenced, Ranges, Read, Unknown, Writes
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.connections import Connections, watched
-from falkirk.connectors.kafka.client.errors import refused_in, translate, why
+from falkirk.connectors.kafka.client.errors import FENCED, refused_in, translate, why
 from falkirk.connectors.kafka.client.producing import failure, initialised, last_row, leave_behind, produce_all
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.transactions import delivery
@@ -48,8 +48,6 @@ and then waits in vain until it is sent. The next attempt drops it."""
 
 _TOO_LATE = (KafkaError._STATE, KafkaError._FATAL)
 """What a call says, whatever the reason, once the transaction has failed, or the producer."""
-
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class Transaction(Enum):
@@ -351,4 +349,4 @@ class KafkaLog:
                     return Unknown(f"{cause.str()}; {doubt}", why(cause))
                 return Aborted(cause.str(), why(cause))
         self._state = Transaction.DEAD
-        return Fenced(cause.str()) if cause.code() in _FENCED else Unknown(cause.str(), why(cause))
+        return Fenced(cause.str()) if cause.code() in FENCED else Unknown(cause.str(), why(cause))

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.connections import Connections, fatal_errors, watched
-from falkirk.connectors.kafka.client.errors import UNPLACED, translate
+from falkirk.connectors.kafka.client.errors import FENCED, UNPLACED, translate
 from falkirk.connectors.kafka.client.producing import failure, initialised, produce_all
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import ClusterError, FalkirkError, IdentityError, UnreachableError
@@ -107,7 +107,7 @@ class Rewriter:
         return offsets
 
     def _in_words(self, cause: KafkaError) -> FalkirkError:
-        if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+        if cause.code() in FENCED:
             return IdentityError(
                 "another replay of this app has begun, and ends this one", where=self.owner, hint=AGAIN
             )
