@@ -118,11 +118,9 @@ class _Reader:
         if ordered is None:
             raise self.text.error(window, "the window has no order, and so a row has no neighbours", HOW)
         orders: dict[str, bool] = {}
-        for by in ordered.expressions:
-            if by.args.get("nulls_first"):
-                raise self.text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
-            if (name := self._column(by.this)) not in groups:
-                orders.setdefault(name, bool(by.args.get("desc")))
+        for term, descending in self.text.terms(ordered):
+            if (name := self._column(term)) not in groups:
+                orders.setdefault(name, descending)
         if not orders:
             raise self.text.error(ordered, "all rows of a partition are equal in this order", "order by another column")
         return Order(groups, tuple(orders.items()), frame)

@@ -26,7 +26,7 @@ from falkirk.stream.sql.nesting import nested
 from falkirk.stream.sql.over import windowed, windows_in
 from falkirk.stream.sql.parsing import as_written, qualified, the_query
 from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered, free
-from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
+from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of, where_of
 from falkirk.stream.sql.scalars import Scalar, joined, lift
 from falkirk.stream.sql.sets import combined, once, with_decimals
 from falkirk.stream.sql.subqueries import asks, semi_joined, settle
@@ -185,7 +185,7 @@ class Compiler:
         if (clause := node.args.get("from_")) is None:
             raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
         first = self._source(clause.this, tables, ids)
-        where = conjuncts(node.args["where"].this) if node.args.get("where") is not None else []
+        where = where_of(node)
         joins: list[exp.Join] = node.args.get("joins") or []
         if isinstance(first.window, Sessions) and where:
             raise self.text.error(

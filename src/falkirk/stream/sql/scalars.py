@@ -19,7 +19,7 @@ from sqlglot import exp
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.relations import Ids, Relation, Tables
-from falkirk.stream.sql.scalar.conditions import Conditions, Uses, conjuncts, equality, found, own_tables, tables_of
+from falkirk.stream.sql.scalar.conditions import Conditions, Uses, equality, found, own_tables, tables_of, where_of
 from falkirk.stream.sql.text import Text
 
 VALUE = "value"
@@ -43,7 +43,7 @@ class Scalar(NamedTuple):
 
 def lift(select: exp.Select, tables: Tables, text: Text) -> list[Scalar]:
     """Replaces subqueries in expressions of the select by columns, which the joins will have. Raises DefinitionError."""
-    conditions = conjuncts(select.args["where"].this) if select.args.get("where") is not None else []
+    conditions = where_of(select)
     group = select.args["group"].expressions if select.args.get("group") is not None else []
     scalars: list[Scalar] = []
     keys: dict[exp.Expr, exp.Expr] = {}
@@ -186,7 +186,7 @@ def _grouped(inner: exp.Query, outer: set[str], text: Text) -> tuple[Conditions,
         )
     on, kept = Conditions(), list[exp.Expr]()
     own = tables_of(inner) - outer
-    for condition in conjuncts(inner.args["where"].this) if inner.args.get("where") is not None else ():
+    for condition in where_of(inner):
         tables = tables_of(condition)
         if list(condition.find_all(exp.Query)):
             kept.append(condition)

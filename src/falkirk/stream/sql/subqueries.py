@@ -20,7 +20,7 @@ from sqlglot import exp
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.relations import Ids, Relation
-from falkirk.stream.sql.scalar.conditions import Conditions, Uses, conjuncts, equality, found, own_tables, tables_of
+from falkirk.stream.sql.scalar.conditions import Conditions, Uses, equality, found, own_tables, tables_of, where_of
 from falkirk.stream.sql.text import Text
 
 THERE = "exists"
@@ -136,7 +136,7 @@ def _is_never_null(inner: exp.Query, doubtful: exp.Expr, y: str, number: int) ->
         and isinstance(c.this.unnest(), exp.Is)
         and isinstance(c.this.unnest().expression, exp.Null)
         and c.this.unnest().this == selected
-        for c in _where(inner)
+        for c in where_of(inner)
     )
 
 
@@ -148,7 +148,7 @@ def _apart(relation: Relation, inner: exp.Query, asked: exp.Expr, text: Text) ->
         if len(inner.selects) != 1:
             raise text.error(asked, "in takes a subquery with one column", "select the column that is compared")
         on.equal.append((asked.this, inner.selects[0].unalias()))
-    if not isinstance(inner, exp.Select) or not any(tables_of(c) & outer for c in _where(inner)):
+    if not isinstance(inner, exp.Select) or not any(tables_of(c) & outer for c in where_of(inner)):
         if not on.equal:
             on.equal.append((exp.true(), exp.true()))
             return on, _any_row(inner)
@@ -164,7 +164,7 @@ def _depending(on: Conditions, inner: exp.Select, outer: set[str], asked: exp.Ex
         )
     own = tables_of(inner) - outer
     kept: list[exp.Expr] = []
-    for condition in _where(inner):
+    for condition in where_of(inner):
         tables = tables_of(condition)
         if tables & outer and list(condition.find_all(exp.Query)):
             raise text.error(
@@ -209,7 +209,3 @@ def _any_row(inner: exp.Query) -> exp.Query:
     """True, if a query has any row."""
     source = exp.Subquery(this=inner.copy(), alias=exp.TableAlias(this=exp.to_identifier(THERE)))
     return exp.Select(expressions=[exp.alias_(exp.true(), "on_1")]).from_(source, copy=False).distinct(copy=False)
-
-
-def _where(inner: exp.Select) -> list[exp.Expr]:
-    return conjuncts(inner.args["where"].this) if inner.args.get("where") is not None else []

@@ -57,6 +57,13 @@ class Text:
                 what = name.strip("_").replace("_", " ")
                 raise self.error(place, f"{what} is not supported here", "docs/sql/index.md lists what there is")
 
+    def terms(self, order: exp.Expr) -> Iterator[tuple[exp.Expr, bool]]:
+        """The terms of order by, and whether the greatest is first. Raises DefinitionError where nulls would be first."""
+        for by in order.expressions:
+            if by.args.get("nulls_first"):
+                raise self.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
+            yield by.this, bool(by.args.get("desc"))
+
     @contextmanager
     def at(self, node: exp.Expr) -> Iterator[None]:
         """Gives the place of `node` to an error that the DSL raises."""

@@ -14,7 +14,7 @@ from sqlglot import exp
 from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.relations import Ids, Relation, free
-from falkirk.stream.sql.scalar.conditions import Uses, conjuncts
+from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, where_of
 from falkirk.stream.sql.text import Text
 
 HOW = "row_number() over (partition by k order by x desc) <= 3"
@@ -57,7 +57,7 @@ def move_top(select: exp.Select) -> None:
     ):
         return
     numbers = {p.alias: p for p in source.this.expressions if _is_number(p.unalias())}
-    conditions = conjuncts(select.args["where"].this)
+    conditions = where_of(select)
     for condition in conditions:
         top = top_of(condition)
         if top is None or not isinstance(top.number, exp.Column) or top.number.name not in numbers:
@@ -100,14 +100,12 @@ def first_rows(node: exp.Expr, stream: Stream[Any], ids: Ids, text: Text) -> Str
         raise text.error(limit, "limit takes a number", "limit 10")
     selected = {s.unalias(): s.alias_or_name for s in getattr(node, "selects", ())}
     orders: dict[str, bool] = {}
-    for by in order.expressions:
-        if by.args.get("nulls_first"):
-            raise text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
-        of = by.this.unnest()
+    for term, descending in text.terms(order):
+        of = term.unnest()
         name = selected.get(of) or (of.name if isinstance(of, exp.Column) and not of.table else "")
         if name not in stream.schema:
-            raise text.error(by, "order by takes columns of the result", "select it too, under a name")
-        orders.setdefault(name, not by.args.get("desc"))
+            raise text.error(term, "order by takes columns of the result", "select it too, under a name")
+        orders.setdefault(name, not descending)
     whole = free("everything", {*stream.schema})
     with text.at(order):
         grouped = stream.with_columns(**{whole: nw.lit(value=True)}).group_by(whole, id=ids.of("top_k"))
@@ -132,9 +130,7 @@ def limited(
     order, ties = window.args.get("order"), isinstance(window.this, exp.Rank)
     if order is None:
         raise text.error(window, f"{'rank' if ties else 'row_number'}() has no order", HOW)
-    for by in order.expressions:
-        if by.args.get("nulls_first"):
-            raise text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
+    ordered = list(text.terms(order))
     rank = next((p.alias for p in node.expressions if p.unalias() == window), None)
     build, taken = relation.expressions(text, given), {*relation.stream.schema, *([rank] if rank else [])}
     computed: dict[str, nw.Expr] = {}
@@ -148,9 +144,9 @@ def limited(
 
     groups = list(dict.fromkeys(column(e) for e in window.args.get("partition_by") or [exp.true()]))
     orders: dict[str, bool] = {}
-    for by in order.expressions:
-        if (name := column(by.this)) not in groups:
-            orders.setdefault(name, not by.args.get("desc"))
+    for term, descending in ordered:
+        if (name := column(term)) not in groups:
+            orders.setdefault(name, not descending)
     if not orders:
         raise text.error(order, "all rows of a group are equal in this order", "order by another column")
     stream = relation.stream.with_columns(**computed) if computed else relation.stream

@@ -21,6 +21,12 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
 
 
+def where_of(select: exp.Expr) -> list[exp.Expr]:
+    """The conditions of where."""
+    where = select.args.get("where")
+    return [] if where is None else conjuncts(where.this)
+
+
 def tables_of(node: exp.Expr) -> set[str]:
     """The tables whose columns an expression reads; those of a query in it are its own.
 
