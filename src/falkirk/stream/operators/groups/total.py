@@ -93,7 +93,7 @@ class TotalRunner(Runner):
 
     def __init__(self, operator: Total, task: TaskContext) -> None:
         self.operator, partials = operator, operator.partials
-        self.retracts, self.schema, self.bests = partials.inputs[0].changes, operator.state_schema, partials.bests
+        self.retracts, self.schema = partials.inputs[0].changes, operator.state_schema
         self.folding = Folding(partials, [EVERYTHING], partials.bounds, weighted=self.retracts)
         self.exchange = PartialExchange(partials, [EVERYTHING], partials.merging, weighted=self.retracts)
         self.keys = frame_of([{EVERYTHING: True}], KEYED)
@@ -101,7 +101,7 @@ class TotalRunner(Runner):
         self.full = encode_keys(task.tables[GROUPS], self.shards, self.keys.get_columns())
         self.multisets = [
             Multiset(b.of_parts(), [EVERYTHING], [EVERYTHING], task.tables[b.name], operator.where, weighted=True)
-            for b in self.bests
+            for b in partials.bests
         ]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
@@ -114,9 +114,7 @@ class TotalRunner(Runner):
             batch.rows[name].alias(kept) for name, kept in zip(self.exchange.types, self.exchange.kept, strict=True)
         ]
         partials = self.exchange.condensed([pl.DataFrame([batch.rows[EVERYTHING], *parts, batch.meta[TS]])])
-        came = [
-            c for m, b in zip(self.multisets, self.bests, strict=True) for c in self._best(run, batch, m, b, before)
-        ]
+        came = [c for multiset in self.multisets for c in self._best(run, batch, multiset, before)]
         with self.folding.blaming(self.keys):
             after = self.folding.merged(pl.DataFrame([*partials.get_columns()[:-1], *came]).hstack(before))
             after = after.select(pl.col(name).cast(dtype) for name, dtype in self.schema.items())
@@ -129,9 +127,7 @@ class TotalRunner(Runner):
         run.state.put(self.full, encode_values(self.schema, after) if there else [None])
         return self._change(results[0], results[1], partials[TS], had=found is not None, has=there)
 
-    def _best(
-        self, run: StepRun, batch: Batch, multiset: Multiset, bound: object, before: pl.DataFrame
-    ) -> list[pl.Series]:
+    def _best(self, run: StepRun, batch: Batch, multiset: Multiset, before: pl.DataFrame) -> list[pl.Series]:
         """The best of the best values of tasks."""
         name, parts = multiset.bound.name, list(multiset.bound.parts)
         sides = [

@@ -58,7 +58,7 @@ class JoinExchange(SendsRows):
 
     def paired(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """All rows of a bucket, joined."""
-        # Two columns at least: one that is sorted on both sides Polars merges, and then no NaN is equal to another.
+        # Never one column alone: no NaN might be equal to another (see `matched`).
         on = [[*(OF[port] + c for c in side.on), _present(port)] for port, side in enumerate(self.join.sides)]
         return left.join(
             right, left_on=on[0], right_on=on[1], how=self.join.how, nulls_equal=False,

@@ -25,9 +25,7 @@ from falkirk.stream.definition.windows import END, START, Session
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.windows.session_batch import SessionExchange
 from falkirk.stream.operators.windows.session_fold import SessionFold
-from falkirk.stream.operators.windows.session_step import SessionRunner
-
-SESSIONS, ENDS, ROWS, LAST = "", ".ends", ".rows", ".last"
+from falkirk.stream.operators.windows.session_step import ENDS, LAST, ROWS, SESSIONS, SessionRunner
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

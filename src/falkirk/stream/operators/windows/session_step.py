@@ -33,6 +33,8 @@ from falkirk.stream.operators.windows.spans import Numbers, Spans, both, of_time
 if TYPE_CHECKING:
     from falkirk.stream.operators.windows.session_group import SessionGroup
 
+SESSIONS, ENDS, ROWS, LAST = "", ".ends", ".rows", ".last"
+"""The tables."""
 AT_ONCE = 20_000
 """Complete sessions that one step deletes. The next step goes on."""
 
@@ -51,10 +53,10 @@ class SessionRunner(Runner):
         assert group.partitioned is not None
         self.group, self.key, self.partitioners = group, group.partitioned, task.partitioners
         self.columns, self.retracts = list(group.columns), group.inputs[0].changes
-        self.table = task.tables[""]
-        self.ends = Ends(task.tables[".ends"], task.first_shard) if group.expire else None
-        self.rows = SessionRows(group, task.tables[".rows"]) if group.keeps_rows else None
-        self.last = LastEnds(task.tables[".last"]) if ".last" in task.tables else None
+        self.table = task.tables[SESSIONS]
+        self.ends = Ends(task.tables[ENDS], task.first_shard) if group.expire else None
+        self.rows = SessionRows(group, task.tables[ROWS]) if group.keeps_rows else None
+        self.last = LastEnds(task.tables[LAST]) if LAST in task.tables else None
         self.fold = SessionFold(group)
         self.schema = group.state_schema
         self.key_schema = pl.Schema({c: group.schema[c] for c in group.state_columns})
