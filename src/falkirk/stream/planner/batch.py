@@ -6,11 +6,13 @@ its stage is the part, and all that its sinks depend on up to the sources, whate
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.handling import handlings, letter_outputs
-from falkirk.stream.dataflow.topics import Output
+from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.stages.projection import columns_needed, projected
@@ -63,6 +65,23 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
     regime: BatchPlan = part[0].regime.plan()
     sinks = [o for o in part if isinstance(o, op.Sink)]
     members = graph.upstream(sinks)
+    _check_members(members, part, regime)
+    needed = columns_needed(members)
+    sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
+    inputs = [i for source in sources for i in source_inputs(source)]
+    _check_read(sources, inputs)
+    operators = tuple(o for o in members if o.role != "source")
+    handled = handlings(graph, [*sources, *operators], dead_letters)
+    return BatchStage(
+        app=graph.name, id=stage_name(part, inputs), regime=regime,
+        operators=operators, sources=sources, inputs=tuple(inputs),
+        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), *letter_outputs(handled, dead_letters)),
+        dead_letters=dead_letters, handled=handled,
+    )  # fmt: skip
+
+
+def _check_members(members: Sequence[op.Operator], part: Sequence[op.Operator], regime: BatchPlan) -> None:
+    """Raises DefinitionError if what a part depends on cannot be computed in epochs, or not from new records alone."""
     if errors := [o for o in members if o.gives_errors]:
         raise DefinitionError(
             "a batch part has no streams of errors",
@@ -94,9 +113,10 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             where=changing[0].where,
             hint='use history="whole"',
         )
-    needed = columns_needed(members)
-    sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
-    inputs = [i for source in sources for i in source_inputs(source)]
+
+
+def _check_read(sources: Iterable[op.Source], inputs: Sequence[Input]) -> None:
+    """Raises DefinitionError if topics have no names, or one is read from two starts."""
     if matching := next((o for o in sources if isinstance(o.topics, Pattern)), None):
         raise DefinitionError(
             "a batch part reads topics that are named, and this source has a pattern",
@@ -110,11 +130,3 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             where=" and ".join(o.where for o in sources if o.id in {i.id for i in inputs if i.topic == other.topic}),
             hint="give both the same start=",
         )
-    operators = tuple(o for o in members if o.role != "source")
-    handled = handlings(graph, [*sources, *operators], dead_letters)
-    return BatchStage(
-        app=graph.name, id=stage_name(part, inputs), regime=regime,
-        operators=operators, sources=sources, inputs=tuple(inputs),
-        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), *letter_outputs(handled, dead_letters)),
-        dead_letters=dead_letters, handled=handled,
-    )  # fmt: skip
