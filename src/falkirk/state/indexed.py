@@ -89,7 +89,7 @@ class Index:
 
     def has(self, key: bytes) -> bool:
         """Whether an open key has rows."""
-        return self._heads[key] is not _NOTHING
+        return self._heads[key] != _NOTHING
 
     def sums(self, keys: Iterable[bytes]) -> Numbers:
         """Σ weights of open keys."""
