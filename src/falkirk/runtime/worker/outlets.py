@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,6 +65,19 @@ class Due:
     when: float = 0.0
     pause: float = 0.0
     """Seconds from the last attempt that failed to the next one; 0: the last has not failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Since when a place has been away, and what it said last."""
+
+    since: datetime
+    began: float
+    """The same, by `time.monotonic()`."""
+    error: FalkirkError
+
+    def __str__(self) -> str:
+        return f"wait since {self.since:%Y-%m-%d %H:%M:%SZ}: {self.error.what} ({self.error.where})"
 
 
 class Publisher:
@@ -150,9 +163,7 @@ class SinkPublisher:
         self._failed: BaseException | None = None
         self._turn: float | None = None
         """Since when it waits for an answer."""
-        self._outage: tuple[datetime, FalkirkError] | None = None
-        self._away: float | None = None
-        """Since when there is an outage, by `time.monotonic()`."""
+        self._outage: Outage | None = None
         self._reminders = Cadence(after=0, every=REMIND)
 
     def follow(self, places: Collection[TopicPartition]) -> None:
@@ -174,7 +185,7 @@ class SinkPublisher:
     def waits(self) -> str:
         """What it waits for and since when, in words; "" if nothing is unusual."""
         if (outage := self._outage) is not None:
-            return self._words(*outage)
+            return f"{self.what} {outage}"
         if (since := self._turn) is None or time.monotonic() - since < SLOW:
             return ""
         return f"{self.what} of sink {self.id}: no answer for {time.monotonic() - since:.0f} s"
@@ -186,8 +197,8 @@ class SinkPublisher:
 
     def patience_left(self, patience: Patience, began: float, now: float) -> float:
         """Seconds for which the last rows are still waited for, since `began`."""
-        writing = began + patience.writing - now
-        return writing if (away := self._away) is None else min(writing, max(began, away) + patience.away - now)
+        writing, outage = began + patience.writing - now, self._outage
+        return writing if outage is None else min(writing, max(began, outage.began) + patience.away - now)
 
     def has_left(self, seconds: float) -> bool:
         """Whether it ends within this time, or has failed before."""
@@ -236,22 +247,17 @@ class SinkPublisher:
             self._due.pop(place, None)
 
     def _lost(self, error: FalkirkError) -> None:
-        since = datetime.now(UTC) if self._outage is None else self._outage[0]
-        self._outage = (since, error)
-        if self._away is None:
-            self._away = time.monotonic()
-        if self._reminders.due(time.monotonic()):
-            logger.warning("%s; retrying; nothing is lost: the rows wait in Kafka", self._words(since, error),
+        before, now = self._outage, time.monotonic()
+        self._outage = Outage(datetime.now(UTC), now, error) if before is None else replace(before, error=error)
+        if self._reminders.due(now):
+            logger.warning("%s %s; retrying; nothing is lost: the rows wait in Kafka", self.what, self._outage,
                            extra={"where": error.where, "hint": error.hint})  # fmt: skip
 
     def _answered(self) -> None:
         if self._outage is not None:
             logger.warning("%s are written again; they had to wait since %s", self.what,
-                           f"{self._outage[0]:%Y-%m-%d %H:%M:%SZ}")  # fmt: skip
-            self._outage, self._away, self._reminders = None, None, Cadence(after=0, every=REMIND)
-
-    def _words(self, since: datetime, error: FalkirkError) -> str:
-        return f"{self.what} wait since {since:%Y-%m-%d %H:%M:%SZ}: {error.what} ({error.where})"
+                           f"{self._outage.since:%Y-%m-%d %H:%M:%SZ}")  # fmt: skip
+            self._outage, self._reminders = None, Cadence(after=0, every=REMIND)
 
 
 def publish_rest(app: App, cluster: Cluster, databases: Databases, patience: Patience = REST) -> None:
