@@ -151,7 +151,7 @@ class CommitDomain:
     def stage_ended(self) -> None:
         """Stage the steps that have run in threads of their own."""
         for task, step, result, began in self._threads.ended() if self._threads is not None else ():
-            finish = partial(task.finish_step, self.core.pipeline, self.log.owner, step, result)
+            finish = partial(task.finish_step, self.core.pipeline, self.log.owner, step, result.result)
             self._stage(task, began, began, began, finish)
             self._shared.stats.rounds.add(time.monotonic() - began)
 

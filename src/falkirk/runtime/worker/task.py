@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -201,9 +202,7 @@ class RunningTask:
         if self.moving:
             return self._move(pipeline, owner, self._clock(pipeline, now), tables, rereader, most)
         step = self.open_step(pipeline, now, tables, most)
-        ran: Future[StepOutput] = Future()
-        ran.set_result(self.run_step(step))
-        return self.finish_step(pipeline, owner, step, ran)
+        return self.finish_step(pipeline, owner, step, partial(self.run_step, step))
 
     def open_step(
         self, pipeline: Pipeline, now: Millis, tables: Tables, most: int, *, in_thread: bool = False
@@ -226,9 +225,11 @@ class RunningTask:
         """Run the circuit. It has a thread of its own where it may wait for others. Raises CancelledError after `cancel`."""
         return self.circuit.run(step.given, step.overlay)
 
-    def finish_step(self, pipeline: Pipeline, owner: OwnerId, step: OpenStep, ran: Future[StepOutput]) -> ClosedStep:
-        """The step has run. Raises what it has raised."""
-        result = ran.result()
+    def finish_step(
+        self, pipeline: Pipeline, owner: OwnerId, step: OpenStep, ran: Callable[[], StepOutput]
+    ) -> ClosedStep:
+        """Close the step with what it emits. `ran` gives that, or raises what the step has raised."""
+        result = ran()
         # The step before it may have committed while it ran.
         step.overlay.below = pipeline.top(self.owned)
         self.wake_at = result.wake_at
