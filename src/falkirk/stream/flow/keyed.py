@@ -231,17 +231,7 @@ class Keyed(Generic[RowT_co]):
         from falkirk.stream.flow.streams import Stream
 
         line, before = user_line(), self._before
-        taken = process if isinstance(process, Process) else None
-        if taken is None:
-            if isinstance(process, type) or not callable(process):
-                raise DefinitionError(
-                    f"{process!r} is neither a function nor an object of a Process",
-                    where=f"process ({line})",
-                    hint="pass an object: Sessions(), not Sessions"
-                    if isinstance(process, type)
-                    else "derive its class from fk.Process",
-                )
-            taken = FunctionProcess(process)
+        taken = _process_of(process, line)
         name = id or default_id(getattr(process, "__name__", type(process).__name__), "by", *self._columns)
         where = f"process {name!r} ({line})"
         if before.changes:
@@ -250,20 +240,10 @@ class Keyed(Generic[RowT_co]):
                 where=where,
                 hint="process the rows before they are grouped",
             )
-        if getattr(taken.on_row, "__func__", None) is Process.on_row:
-            raise DefinitionError(
-                f"{type(taken).__name__} has no on_row, which is called for each row",
-                where=where,
-                hint="define it in the class: def on_row(self, row, key): …",
-            )
-        functions: list[Callable[..., Any]] = [taken.on_row, taken.on_timer]
-        for function in [taken.function] if isinstance(taken, FunctionProcess) else functions:
-            checked_function(function, where)
-        schemas: dict[str, Any] = {**taken.tables, **(tables or {})}
+        _check_calls(taken, where)
         own = state if state is not None else taken.state
-        if own is not None:
-            schemas = {"state": own, **schemas}
-        typed = {table: schema_of(spec) for table, spec in schemas.items()}
+        schemas: dict[str, Any] = {} if own is None else {"state": own}
+        typed = {table: schema_of(spec) for table, spec in {**schemas, **taken.tables, **(tables or {})}.items()}
         for table, schema in typed.items():
             for column, dtype in schema.items():
                 check_value_type(dtype, where=f"column {column!r} of table {table!r} of {where}")
@@ -275,3 +255,31 @@ class Keyed(Generic[RowT_co]):
             version=taken.version if version is None else version, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(migrated(made, migrate or taken.migrate), exchange=True))
+
+
+def _process_of(given: Any, line: str) -> Process[Any]:
+    """What the user gave, as a process. Raises DefinitionError."""
+    if isinstance(given, Process):
+        return given
+    if isinstance(given, type) or not callable(given):
+        raise DefinitionError(
+            f"{given!r} is neither a function nor an object of a Process",
+            where=f"process ({line})",
+            hint="pass an object: Sessions(), not Sessions"
+            if isinstance(given, type)
+            else "derive its class from fk.Process",
+        )
+    return FunctionProcess(given)
+
+
+def _check_calls(process: Process[Any], where: str) -> None:
+    """Raises DefinitionError if what is called for rows and timers is missing, or cannot be called."""
+    if getattr(process.on_row, "__func__", None) is Process.on_row:
+        raise DefinitionError(
+            f"{type(process).__name__} has no on_row, which is called for each row",
+            where=where,
+            hint="define it in the class: def on_row(self, row, key): …",
+        )
+    functions: list[Callable[..., Any]] = [process.on_row, process.on_timer]
+    for function in [process.function] if isinstance(process, FunctionProcess) else functions:
+        checked_function(function, where)
