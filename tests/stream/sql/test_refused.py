@@ -48,6 +48,7 @@ REFUSED = [
      "first_value", "arg_min(x, at) over"),
     ("select who, count(*) as n from bids group by all", "group by all is not supported", "who", "group by 1, 2"),
     ("select sum(distinct price) from bids", "sum(distinct …) is not supported", "sum", ""),
+    ("select count_if(distinct price > 5) from bids", "count_if(distinct …) is not supported", "count_if", "bool_or"),
     ("select array_agg(distinct price) from bids", "array_agg(distinct …) is not supported", "array_agg", "sorts by value"),
     ("select array_agg(price order by at) from bids", "array_agg(order by …) is not supported", "array_agg", "sorts"),
     ("select array_agg(price) filter (where price > 1) from bids", "array_agg has no filter", "array_agg", "in a subquery"),

@@ -413,7 +413,7 @@ def test_what_has_no_value_is_refused_at_its_place(expression: str, what: str, u
     assert line[carets.index("^") :].startswith(under)
 
 
-@pytest.mark.parametrize("aggregate", ["bool_and(a)", "bool_or(n)", "count_if(a)"])
+@pytest.mark.parametrize("aggregate", ["bool_and(a)", "bool_or(n)", "bool_or(distinct n)", "count_if(a)"])
 def test_an_aggregate_of_conditions_takes_no_numbers(aggregate: str) -> None:
     with pytest.raises(fk.FalkirkError, match="takes conditions, and this is Int"):
         flow_of()[0].sql(f"select {aggregate} as x from t")

@@ -135,8 +135,9 @@ class Aggregates:
 
     def _conditions_only(self, function: Any) -> None:
         """Raises DefinitionError if an aggregate of conditions is given something else."""
-        if type(function) in _OF_CONDITIONS and not isinstance(function.this, exp.Distinct):
-            need(self.build, function.this, "Boolean", _OF_CONDITIONS[type(function)])
+        if type(function) in _OF_CONDITIONS:
+            of = function.this.expressions[0] if isinstance(function.this, exp.Distinct) else function.this
+            need(self.build, of, "Boolean", _OF_CONDITIONS[type(function)])
 
     def with_nulls(self, grouped: Stream[Any]) -> Stream[Any]:
         """The result of the DSL's aggregates, with null for a sum of nothing."""
@@ -161,6 +162,8 @@ class Aggregates:
 
     def _count(self, name: str, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
         if isinstance(function.this, exp.Distinct):
+            if isinstance(function, exp.CountIf):
+                raise self._error(function, "count_if(distinct …) is not supported", "bool_or says whether one is true")
             return self._count_different(name, function, where)
         if isinstance(function, exp.CountIf):
             return sum_(self._argument(function.this, where))
@@ -168,7 +171,7 @@ class Aggregates:
             return len_() if where is None else sum_(self._of_rows(self._condition(where)))
         return sum_(self._there(function.this, where))
 
-    def _count_different(self, name: str, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
+    def _count_different(self, name: str, function: exp.Count, where: exp.Expr | None) -> AggregateLike:
         if len(function.this.expressions) != 1:
             raise self._error(
                 function,
