@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -26,6 +26,9 @@ PATIENT = {
     "reconnect.backoff.max.ms": 200,  # else the reader is what a recovery waits for
     "log_level": 0,
 }
+
+STANDSTILL_S = 6.0
+"""Seconds for which a client has read nothing of a partition with more. What it has not read is trimmed after 20."""
 
 Asked = dict[TopicPartition, Future[Any]]
 
@@ -102,13 +105,12 @@ class Cluster:
             if position >= 0
         }
 
-    def ask(self) -> Asked:
-        """Ask for the ends of all partitions."""
-        # At read_uncommitted: the last stable offset may lag behind a commit whose records have been read elsewhere.
+    def ask(self, *, committed: bool = False) -> Asked:
+        """Ask for the ends of all partitions. Not `committed`, as a rule: the last stable offset may lag behind a commit
+        whose records have been read elsewhere."""
         wanted = {TopicPartition(*tp): OffsetSpec.latest() for tp in self.all}
-        asked: Asked = self.admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
-        )
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked: Asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=5)
         return asked
 
     def answer(self, asked: Asked) -> dict[Tp, int] | None:
@@ -125,10 +127,11 @@ class Cluster:
 
 
 class Ahead:
-    """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone."""
+    """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone. It
+    reads on with another client when its own has stopped reading a partition."""
 
     def __init__(self, brokers: str, partitions: Sequence[Tp]) -> None:
-        self._followed = Following(brokers, partitions)
+        self._followed, self._stands = Following(brokers, partitions), Standstills(brokers, partitions)
         self._renewing = threading.Event()
         self._here: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -157,9 +160,41 @@ class Ahead:
         while not self._closing.is_set():
             for message in self._followed.consume(1000, 0.1):
                 self._here.put(message)
-            if self._renewing.is_set():
+            if self._renewing.is_set() or self._stands.any(self._followed.positions):
                 self._renewing.clear()
                 self._followed.renew()
+
+
+class Standstills:
+    """Notices a partition in which a client stands still, though there is more."""
+
+    def __init__(self, brokers: str, partitions: Iterable[Tp]) -> None:
+        self._cluster = Cluster(brokers)
+        self._cluster.all = list(partitions)
+        self._asked: Asked | None = None
+        self._ask_at = 0.0
+        self._since: dict[Tp, tuple[int, float]] = {}
+        """Of those with more: where it stands, and since when."""
+
+    def any(self, positions: Mapping[Tp, int]) -> bool:
+        """Whether there is one. It is said once, and then not again for as long as it takes to notice."""
+        now = time.monotonic()
+        if self._asked is None:
+            if now >= self._ask_at:
+                self._asked, self._ask_at = self._cluster.ask(committed=True), now + STANDSTILL_S / 4
+            return False
+        if not all(future.done() for future in self._asked.values()):
+            return False
+        ends, self._asked = self._cluster.answer(self._asked), None
+        if ends is None:
+            return False
+        more = {tp: at for tp, at in positions.items() if at < ends[tp]}
+        was = self._since
+        self._since = {tp: was[tp] if tp in was and was[tp][0] == at else (at, now) for tp, at in more.items()}
+        if all(now - since < STANDSTILL_S for _, since in self._since.values()):
+            return False
+        self._since = {}
+        return True
 
 
 def _consumer(brokers: str) -> Consumer:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.soak import consumers
 from tests.soak.check.seen import Tp
 from tests.soak.consumers import Ahead, Cluster
 from tests.waiting import PATIENCE_S
@@ -60,6 +61,33 @@ def test_a_partition_that_the_client_reads_no_more_is_read_by_the_next(kafka: st
     cluster.followed.renew()
     assert read(lambda: cluster.followed.consume(10, 0.1), 2) == [(1, b"1"), (1, b"2")]
     cluster.followed.consumer.close()
+
+
+def test_what_the_app_trims_is_read_on_with_another_client_when_one_stands_still(
+    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf(Consumer):
+        def assign(self, partitions: list[TopicPartition]) -> None:
+            super().assign([p for p in partitions if p.partition != 1])
+
+    made: list[Consumer] = []
+
+    def make(brokers: str) -> Consumer:
+        deaf = {"bootstrap.servers": brokers, "group.id": "deaf", "enable.partition.eof": True}
+        made.append(usual(brokers) if made else Deaf(deaf))
+        return made[-1]
+
+    usual = consumers._consumer
+    monkeypatch.setattr(consumers, "_consumer", make)
+    monkeypatch.setattr(consumers, "STANDSTILL_S", 0.5)
+    send(kafka, topic, "0", "1")
+    ahead = Ahead(kafka, [Tp(topic, 0), Tp(topic, 1)])
+    assert read(ahead.taken, 4) == [(0, b"0"), (0, b"1"), (1, b"0"), (1, b"1")]
+    clients = len(made)
+    assert clients > 1
+    time.sleep(2)
+    assert len(made) == clients, "a client that stands at the ends is replaced too"
+    ahead.close()
 
 
 def test_a_partition_of_which_a_client_read_nothing_is_read_on_by_the_next_but_one(kafka: str, topic: str) -> None:
