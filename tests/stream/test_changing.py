@@ -125,6 +125,7 @@ TIMED = {"time": "at", "late": "10s"}
 OTHER_KEYS: dict[str, tuple[fk.Flow, fk.Flow]] = {
     "another column": (flow(total("k")), flow(total("k", "o"))),
     "a column less": (flow(total("k", "o")), flow(total("k"))),
+    "a column less, before one of its type": (flow(total("k", "o", "v", key=["k", "o", "v"])), flow(total("k", "v"))),
     "another order": (flow(total("k", "o")), flow(total("o", "k"))),
     "another order of one type": (flow(total("k", "o", "v")), flow(total("k", "v", "o", key=["k", "o", "v"]))),
     "another type": (

@@ -79,6 +79,8 @@ def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
     False
     >>> keyed_alike("g v1: k String, n Int64 → 2 of v Int64 by v (placed by Key('k'))", now, keys)
     False
+    >>> keyed_alike("g v1: a Int64, k String, n Int64 → s = len [rows Int64] (placed by Key('k'))", now, keys)
+    False
     """
     old, new = _WORDS.fullmatch(was), _WORDS.fullmatch(now)
     if (
@@ -87,7 +89,8 @@ def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
         return False
     columns = re.fullmatch(", ".join(f"(.+) (?:{_types(dtype)})" for dtype in keys.values()), old[1], re.DOTALL)
     if columns is None or any(
-        before != name and before in keys for before, name in zip(columns.groups(), keys, strict=True)
+        before != name and (before in keys or ", " in before)  # several columns, or one with a strange name
+        for before, name in zip(columns.groups(), keys, strict=True)
     ):
         return False
     names = {repr(before): repr(name) for before, name in zip(columns.groups(), keys, strict=True)}
