@@ -52,6 +52,8 @@ def test_tables_are_what_the_new_code_makes_of_all_input(change: dict[str, int])
     app = running(tables(), ROWS[:40])
     with pytest.raises(DivergenceError, match="--on-divergence correct"):
         app.change(tables(**change), host=True)
+    with pytest.raises(DivergenceError, match="--on-divergence correct"):
+        app.run()
     app.change(tables(**change), host=True, on_divergence="correct")
     app.run()
     assert held(app) == made_by(tables(**change), ROWS[:40])

@@ -133,3 +133,13 @@ def test_times_in_seconds_are_warned_of_once(caplog: pytest.LogCaptureFixture) -
         now = 1_767_225_600
         fk.testing.run(flow, {"rows": [{"at": (now + n) * unit} for n in range(3)]}, step_rows=1)
         assert [record.getMessage().count("it seems to have seconds") for record in caplog.records] == [1] * warnings
+
+
+def test_rows_that_come_too_late_are_counted() -> None:
+    flow = fk.Flow("late")
+    rows = flow.source("rows", key="id", value=fk.Json({"id": int, "at": int}), time="at", late="1s")
+    rows.group_by("id", fk.tumbling("at", "1s"), id="n").agg(n=fk.len()).sink("out", value=fk.Json(), key=["id", "window_start"])
+    sent = [{"id": 1, "at": at} for at in (1_000, 9_000, 2_000, 3_000, 9_500)]
+    for crash_at in ((), "everywhere"):
+        result = fk.testing.run(flow, {"rows": sent}, step_rows=1, crash_at=crash_at)
+        assert result.late == 2

@@ -66,6 +66,10 @@ class App(Looking):
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
+        self.late = 0
+        """How many rows came too late (`late=` of their source), and count in no result."""
+        self._late = 0
+        """Those of the steps that are closed and not committed."""
         if not isinstance(flow, Flow):
             raise ConfigError(f"{flow!r:.60} is not a flow", hint="import it from your app: from app import flow")
         plan = flow.plan()
@@ -289,7 +293,11 @@ class App(Looking):
 
     def _worker(self) -> Process:
         if self._process is None:
-            self._process = Process(self._cluster)
+            try:
+                self._process = Process(self._cluster)
+            except FalkirkError:
+                self._die()
+                raise
             self._process.flush()  # or each death would make it recover everything again
             self._look()
         return self._process
@@ -304,13 +312,16 @@ class App(Looking):
 
     def _closed(self) -> bool:
         try:
-            return self._worker().close(self.step_rows)
+            closed = self._worker().close(self.step_rows)
         except FalkirkError:
             self._die()
             raise
+        self._late = self._worker().late()
+        return closed
 
     def _note(self) -> None:
         self.steps += 1
+        self.late += self._late
         known = {topic: len(self._written[topic]) for topic in self._letters()}
         self._look()
         letters = [m.value() for topic, n in known.items() for m in self._written[topic][n:]]

@@ -22,7 +22,9 @@ class _Part:
     epochs: int = 0
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     keys: dict[str, set[bytes]] = field(default_factory=dict)
-    """The results of the last epoch, by the output."""
+    """Of the rows that are visible in each topic, which an epoch over the whole history replaces."""
+    fingerprint: str = ""
+    """Of the definition that the last epoch had."""
 
 
 class EpochRuns:
@@ -46,26 +48,29 @@ class EpochRuns:
         return {name: [self._cluster.read(TopicPartition(name, p), 0) for p in range(counts[name])] for name in names}
 
     def run(self) -> Iterator[tuple[str, list[Sent]]]:
-        """An epoch of each part that has something new to read: its results, by topic."""
+        """An epoch of each part that has something new to read, or another definition: its results, by topic."""
         for part in self._parts:
             topics = self.topics
             ends = {(i.topic, p): len(m) for i in part.stage.inputs for p, m in enumerate(topics[i.topic])}
-            if any(part.ends.get(place, 0) < end for place, end in ends.items()):
-                yield from self._epoch(part, ends)
-                part.ends, part.epochs = ends, part.epochs + 1
+            changed = part.epochs and part.fingerprint != part.stage.fingerprint
+            if changed or any(part.ends.get(place, 0) < end for place, end in ends.items()):
+                yield from self._epoch(part, ends, {} if changed else part.ends)
+                part.ends, part.epochs, part.fingerprint = ends, part.epochs + 1, part.stage.fingerprint
 
-    def _epoch(self, part: _Part, ends: dict[tuple[str, int], int]) -> Iterator[tuple[str, list[Sent]]]:
+    def _epoch(
+        self, part: _Part, ends: dict[tuple[str, int], int], dead_letters_from: dict[tuple[str, int], int]
+    ) -> Iterator[tuple[str, list[Sent]]]:
         stage, whole = part.stage, part.stage.regime.history == "whole"
         division = {place: (0 if whole else part.ends.get(place, 0), end) for place, end in ends.items()}
         clock = int(self._cluster.clock)
-        written = epoch(self, stage=stage.id, division=division, dead_letters_from=part.ends, clock=clock)
+        written = epoch(self, stage=stage.id, division=division, dead_letters_from=dead_letters_from, clock=clock)
         headers = [(HEADER, b"%d" % part.epochs)]
         for output in stage.outputs:
             found = written[output.id]
             sent = [Sent(r.key(), r.value(), r.timestamp()[1], headers, None) for r in found]
-            keys = {r.key for r in sent if r.key is not None}
-            if whole and output.kind == "sink":
-                gone = sorted(part.keys.get(output.id, set()) - keys)
+            if output.kind == "sink":
+                keys, before = {r.key for r in sent if r.key is not None}, part.keys.get(output.topic, set())
+                gone = sorted(before - keys) if whole else []
                 sent += [Sent(key, None, clock, headers, None) for key in gone]
-                part.keys[output.id] = keys
+                part.keys[output.topic] = keys if whole else before | keys
             yield output.topic, sent

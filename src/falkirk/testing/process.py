@@ -82,6 +82,10 @@ class Process:
                 self.core.pipeline.stage(step)
         return bool(self.core.pipeline.staged)
 
+    def late(self) -> int:
+        """How many rows came too late for the closed steps."""
+        return sum(step.late for step in self.core.pipeline.staged.values())
+
     def waiting(self) -> int:
         """How many records wait in the fullest partition, except those of tables that rows are looked up in."""
         whole = whole_topics(self.cluster.plan)
