@@ -23,7 +23,7 @@ from falkirk.checkpoint.ids import OwnerId
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.transactions.rewriting import Rewriter
-from falkirk.errors import ClusterError, ConfigError, IdentityError
+from falkirk.errors import ClusterError, ConfigError, FalkirkError, IdentityError
 from falkirk.runtime.inspect import dead_letters
 from falkirk.runtime.inspect.dead_letters import DeadLetters, Replay
 from falkirk.runtime.inspect.letters import HEADER, Choice
@@ -170,6 +170,10 @@ def test_of_two_replays_the_later_one_goes_on(bench: Bench, monkeypatch: pytest.
         Replay(letters, Choice(), "nowhere", False, lambda _: None).run()
     with pytest.raises(IdentityError, match="another replay of this app has begun"):
         Replay(letters, Choice(), None, False, another).run()
+    recent = bench.stand.topic("recent", partitions=1, message_timestamp_before_max_ms="1000")
+    with pytest.raises(FalkirkError) as refused:
+        Replay(letters, Choice(), recent, False, lambda _: None).run()
+    assert refused.value.where == f"topic {recent}, partition 0"
     copies = bench.stand.topic("copies", partitions=3)
     assert Replay(letters, Choice(), copies, False, lambda _: None).run() == 5
     placed = {(m.key(), m.partition()) for m in bench.messages(copies)}

@@ -70,7 +70,7 @@ class Rewriter:
             with suppress(KafkaException):
                 self._producer.abort_transaction(PATIENCE)
             if isinstance(error, KafkaException):
-                raise self._in_words(error.args[0]) from error
+                raise self._in_words(*error.args) from error
             raise
         failure(self._producer.poll, 0)  # the next write gets a fence again
         if self._connections.broken > broken:
@@ -103,16 +103,18 @@ class Rewriter:
             produce_all(self._producer, place.topic, rows)
             self._producer.flush(PATIENCE)
         if len(offsets) < len(records):
-            raise KafkaException(refused[0] if refused else KafkaError(KafkaError._MSG_TIMED_OUT))
+            raise KafkaException(refused[0] if refused else KafkaError(KafkaError._MSG_TIMED_OUT), place)
         return offsets
 
-    def _in_words(self, cause: KafkaError) -> FalkirkError:
+    def _in_words(self, cause: KafkaError, refusing: TopicPartition | None = None) -> FalkirkError:
+        """`refusing`: the partition that has not taken a record; None: the transaction itself failed."""
         if cause.code() in FENCED:
             return IdentityError(
                 "another replay of this app has begun, and ends this one", where=self.owner, hint=AGAIN
             )
-        return translate(cause, self.owner) or ClusterError(
-            f"a transaction has failed: {cause.str()}", where=self.owner, hint=AGAIN
+        where = self.owner if refusing is None else f"topic {refusing.topic}, partition {refusing.partition}"
+        return translate(cause, where) or ClusterError(
+            f"a transaction has failed: {cause.str()}", where=where, hint=AGAIN
         )
 
 
