@@ -138,7 +138,8 @@ def test_times_in_seconds_are_warned_of_once(caplog: pytest.LogCaptureFixture) -
 def test_rows_that_come_too_late_are_counted() -> None:
     flow = fk.Flow("late")
     rows = flow.source("rows", key="id", value=fk.Json({"id": int, "at": int}), time="at", late="1s")
-    rows.group_by("id", fk.tumbling("at", "1s"), id="n").agg(n=fk.len()).sink("out", value=fk.Json(), key=["id", "window_start"])
+    counts = rows.group_by("id", fk.tumbling("at", "1s"), id="n").agg(n=fk.len())
+    counts.sink("out", key=["id", "window_start"], value=fk.Json())
     sent = [{"id": 1, "at": at} for at in (1_000, 9_000, 2_000, 3_000, 9_500)]
     for crash_at in ((), "everywhere"):
         result = fk.testing.run(flow, {"rows": sent}, step_rows=1, crash_at=crash_at)

@@ -94,6 +94,18 @@ class CheckpointStore:
         steps = [step for step in self.versions() if limit is None or step <= limit]
         return self.read(steps[-1]) if steps else None
 
+    def newest_readable(self, limit: int) -> RemoteVersion | None:
+        """As `newest`, but without those that are damaged: a take-over tries an older one, too. Raises DamagedError if all
+        are."""
+        steps = [step for step in reversed(self.versions()) if step <= limit]
+        for step in steps:
+            try:
+                return self.read(step)
+            except DamagedError:
+                if step == steps[-1]:
+                    raise
+        return None
+
     def base(self, name: int) -> RemoteVersion | None:
         """The state that a backfill made; None if there is none. Raises StateError if it cannot be used."""
         return self._read(base_path(name)) if base_path(name) in self._objects.list("bases/") else None

@@ -124,3 +124,18 @@ def test_a_version_that_was_found_damaged_is_not_what_a_recovery_may_need(
         floors.append(copies.floor.step)
     there.close()
     assert floors == [-1, 2]
+
+
+def test_a_plan_begins_with_the_newest_version_that_can_be_read_as_a_take_over_does(
+    store: RocksStore, remote: ObjectStore
+) -> None:
+    older = upload(store, remote, advance(store, 1))
+    upload(store, remote, advance(store, 2))
+    copies = CheckpointStore(remote, WHOSE)
+    for damaged, limit in ((2, 2), (3, 9)):
+        obstore.put(remote, f"app/stats/0/versions/{damaged}.json", b"{")
+        assert copies.newest_readable(limit) == older
+    assert copies.newest_readable(0) is None
+    obstore.put(remote, "app/stats/0/versions/1.json", b"{")
+    with pytest.raises(DamagedError):
+        copies.newest_readable(9)

@@ -137,12 +137,12 @@ class Facts:
         return next(iter(urls), "") if len(urls) == 1 else ""
 
     def _version(self, stage: StageRecord, number: int, last: int) -> RemoteVersion | None:
-        """The newest copied version; None if there is none that another host reaches."""
+        """The newest copied version that can be used; None if there is none that another host reaches."""
         if not (url := self._url()):
             return None
         name, layout = f"{stage.id}/{number}", self._layout
         whose = Identity(layout.app, name, stage.fingerprint, stage.state, layout.incarnation)
-        return CheckpointStore(connect(url), whose).newest(last)
+        return CheckpointStore(connect(url), whose).newest_readable(last)
 
     def _log(self, stage: StageRecord, number: int) -> tuple[Recovery, LogBounds]:
         """A task's recovery, and its part of the regime's topics."""
