@@ -12,13 +12,13 @@ import falkirk as fk
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
-from falkirk.errors import FalkirkError, SourceError, StateError
+from falkirk.errors import ClusterError, FalkirkError, SourceError, StateError
 from falkirk.runtime.app.app import App, prepare, prepared
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import compatibility, layout
 from falkirk.runtime.layout.deleting import read_back
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.layout.preflight import check_sources, growing_of
+from falkirk.runtime.layout.preflight import check_sinks, check_sources, growing_of
 from falkirk.stream.definition.names import control_topic
 from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import PhysicalStage
@@ -57,6 +57,16 @@ def test_a_source_whose_rows_need_not_stay_together_may_grow() -> None:
         compatibility.check_topics(KNOWN, changed("bids", partitions=3), {"bids"})
 
 
+class With(Topics):
+    """A cluster all of whose topics have a policy of cleaning up."""
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        return {name: {"cleanup.policy": self.policy} for name in names}
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
 @pytest.mark.parametrize(
     ("options", "summed"),
@@ -71,23 +81,29 @@ def test_a_source_whose_rows_need_not_stay_together_may_grow() -> None:
 def test_a_source_that_adds_up_its_records_is_not_read_from_a_compacted_topic(
     options: dict[str, Any], summed: bool, policy: str
 ) -> None:
-    class Cluster(Topics):
-        def __init__(self) -> None:
-            pass
-
-        def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-            return {name: {"cleanup.policy": policy} for name in names}
-
     flow = fk.Flow("app")
     rows = flow.source("bids", value=fk.Json({"id": int, "weight": int}), **options)
     rows.sink("out", key="id", value=fk.Json(), changes="weights" if options == {"changes": "weights"} else None)
     if not summed or policy == "delete":
-        check_sources(flow.plan(), FOUND, Cluster())
+        check_sources(flow.plan(), FOUND, With(policy))
         return
     with pytest.raises(
         SourceError, match="topic 'bids' is compacted, and the rows of source 'bids' are the sum of all"
     ):
-        check_sources(flow.plan(), FOUND, Cluster())
+        check_sources(flow.plan(), FOUND, With(policy))
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+@pytest.mark.parametrize("changes", [None, "debezium", "weights"])
+def test_weights_are_not_written_to_a_compacted_topic(changes: Any, policy: str) -> None:
+    flow = fk.Flow("app")
+    counts = flow.source("bids", key="id", value=fk.Json({"id": int})).group_by("id", id="n").agg(n=fk.len())
+    counts.sink("out", key="id", value=fk.Json(), changes=changes)
+    if changes != "weights" or policy == "delete":
+        check_sinks(flow.plan(), FOUND, With(policy))
+        return
+    with pytest.raises(ClusterError, match="topic 'out' is compacted, and the rows of sink 'out' are the sum of all"):
+        check_sinks(flow.plan(), FOUND, With(policy))
 
 
 def test_only_sources_of_streams_grow_whose_rows_need_not_stay_together() -> None:

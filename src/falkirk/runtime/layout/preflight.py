@@ -21,6 +21,7 @@ from falkirk.stream.dataflow.topics import Input
 from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
+from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.stages.plan import Plan, Stage
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
@@ -206,16 +207,31 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
 
 
 def check_sinks(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
-    """Outputs without keys do not go to compacted topics: the broker would refuse each of their records."""
+    """Outputs without keys do not go to compacted topics: the broker would refuse each of their records. Nor do weights,
+    which readers add up."""
+    weighed = {
+        o.topic: o
+        for stage in plan.planned
+        for o in stage.operators
+        if isinstance(o, Sink) and o.mode == "weights" and o.topic in found
+    }
     keyless = {view.topic: f"sink {view.name}" for view in views_of(plan) if view.kind == "sink" and view.key is None}
     keyless |= {o.topic: o.id for part in plan.parts for o in part.outputs if o.kind == "dead_letters"}
-    for topic, config in topics.configs(topic for topic in keyless if topic in found).items():
-        if "compact" in config.get("cleanup.policy", ""):
+    for topic, config in topics.configs(topic for topic in {*keyless, *weighed} if topic in found).items():
+        if "compact" not in config.get("cleanup.policy", ""):
+            continue
+        if topic in keyless:
             raise ClusterError(
                 f"topic {topic!r} is compacted, so it accepts no record without a key, and {keyless[topic]} has none",
                 where=keyless[topic],
                 hint="set the topic's cleanup.policy to delete, or name another topic; a sink may have a key=",
             )
+        raise ClusterError(
+            f"topic {topic!r} is compacted, and the rows of sink {weighed[topic].id!r} are the sum of all of its records: "
+            "compaction removes some",
+            where=weighed[topic].where,
+            hint="set the topic's cleanup.policy to delete, or name another topic",
+        )
 
 
 def check_matched(plan: Plan) -> None:
