@@ -50,6 +50,8 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """Of the batch part's definition."""
     driver: str = ""
     """Host and process, for people."""
+    adds: bool = False
+    """Whether its rows are added to those that are there (history="new"). Older records do not say it."""
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):
@@ -215,8 +217,8 @@ def _visible(kept: Sequence[Complete]) -> dict[str, OutputEnds]:
     shown: dict[str, OutputEnds] = {}
     for n, complete in enumerate(kept):
         outputs = {o.topic: o for o in complete.opened.outputs}
-        if n == 0 < complete.opened.epoch and len(kept) > 1 and kept[1].adds:
-            # This one may have added, too, to epochs that are not known any more.
+        if n == 0 < complete.opened.epoch and (complete.opened.adds or (len(kept) > 1 and kept[1].adds)):
+            # This one may have added, too, to epochs that are not known any more, or that were abandoned.
             outputs = {t: msgspec.structs.replace(o, ends=(Offset(0),) * len(o.ends)) for t, o in outputs.items()}
         elif n > 0 and complete.adds:
             outputs |= {t: shown[t] for t, o in outputs.items() if t in shown and shown[t].topic_id == o.topic_id}

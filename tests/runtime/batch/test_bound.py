@@ -111,6 +111,26 @@ def test_the_whole_history_after_epochs_of_what_was_new_is_all_of_it(
         epochs.admit(Offset(2 * epoch + 1), Completed(Epoch(epoch), Millis(0), (), 0))
 
 
+@pytest.mark.parametrize("trimmed", [False, True], ids=["all is known", "trimmed"])
+@pytest.mark.parametrize(("adds", "begins"), [(True, 0), (False, 6)])
+def test_the_whole_history_replaces_what_epochs_have_left_that_were_abandoned_before_the_first_complete_one(
+    adds: bool, begins: int, trimmed: bool
+) -> None:
+    """An epoch over the whole history has replaced it already; one of what is new has not."""
+    flow = fk.Flow("f", regime=fk.Batch())
+    flow.source("bids", key="n", value=fk.Json({"n": int})).sink("out", key="n", value=fk.Json())
+    epochs = Epochs()
+    for epoch, end in ((0, 3), (1, 6), (2, 9)):
+        outputs = (OutputEnds("out", "id of out", (Offset(end),)),)
+        opened = Opened(Epoch(epoch), Millis(0), (read("bids", 0, 10),), outputs, "f", adds=adds and epoch < 2)
+        ended = Abandoned(opened.epoch, Millis(0), "") if epoch == 0 else Completed(opened.epoch, Millis(0), (), 0)
+        if epoch > 0 or not trimmed:
+            epochs.admit(Offset(2 * epoch), opened)
+        if (epoch == 0 and not trimmed) or epoch == 1:
+            epochs.admit(Offset(2 * epoch + 1), ended)
+    assert [(int(was), int(end)) for _, _, was, end in bound(flow).replaced(epochs)] == [(begins, 9)]
+
+
 def test_what_another_definition_has_read_may_still_lack_its_dead_letters() -> None:
     flow = fk.Flow("f", regime=fk.Batch())
     flow.source("bids", value=fk.Json({"n": int})).sink("out", value=fk.Json())

@@ -174,7 +174,8 @@ class Driver:
         outputs = batch.output_ends(topics)
         read = division(epochs, batch.stage.regime.history, starts, batch.ends(topics))
         who = f"{host_name()} {os.getpid()}"
-        opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who)
+        adds = batch.stage.regime.history == "new"
+        opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who, adds)
         run(propose(self._log, batch.openings, epochs, opened))
 
     def _watch(self) -> None:

@@ -109,7 +109,7 @@ def leave_out(
     # It writes nothing, so what is visible in its outputs stays what the newest epoch has left there. Nor does it begin
     # another interval of `every=`: the next epoch is due when it would have been.
     was = newest.opened
-    opened = Opened(epochs.next, was.clock, division, was.outputs, was.fingerprint, who)
+    opened = Opened(epochs.next, was.clock, division, was.outputs, was.fingerprint, who, adds=True)
     completed = Completed(opened.epoch, now, newest.completed.outputs, 0)
     run(propose(log, openings, epochs, opened))
     if epochs.opened == opened and epochs.open:
