@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
-from tests.bad_input.stand import Stand, flow_file
+from tests.bad_input.stand import BID, Stand, flow_file
 
 import falkirk as fk
 from falkirk.errors import StateError
@@ -150,3 +151,26 @@ def test_a_lazy_store_that_is_lost_with_its_versions(stand: Stand) -> None:
     aside.rename(state)
     stand.run(stand.flow(lazy))
     stand.assert_exact()
+
+
+@pytest.mark.slow
+def test_a_rebuild_from_rows_without_a_column_is_refused_before_it_begins(stand: Stand) -> None:
+    """The rows were sent between two stages, by the flow of before."""
+
+    def flow(**aggregates: Any) -> fk.Flow:
+        made = fk.Flow(stand.name)
+        bids = made.source(f"{stand.prefix}bids", key="auction", value=fk.Json(BID))
+        made_of = bids.group_by("bidder", id="spent", version=len(aggregates)).agg(**aggregates)
+        made_of.sink(f"{stand.prefix}spent", key="bidder", value=fk.Json())
+        return made
+
+    stand.topic()
+    stand.bids(20)
+    stand.run(flow(n=fk.len()))
+    with pytest.raises(StateError, match=r"spent cannot be rebuilt: rows .* do not have the column 'price'") as refused:
+        stand.app(flow(n=fk.len(), total=fk.sum("price")), rebuild=("spent",))
+    assert "topic falkirk." in refused.value.where
+    stand.run(flow(n=fk.len()))
+    two = flow(n=fk.len(), more=fk.len())
+    stand.run(two, rebuild=("spent",))
+    assert sum(row["more"] for row in {row["bidder"]: row for row in stand.values("spent")}.values()) == 20

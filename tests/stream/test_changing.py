@@ -167,6 +167,22 @@ def test_windows_of_another_size_are_rebuilt() -> None:
     assert ("a", 120_000) in app.sinks["out"].table
 
 
+def test_a_group_is_not_rebuilt_from_rows_that_were_sent_without_a_column_that_it_needs_now() -> None:
+    """Once the layout said so, there was no way back: the task stopped at the first of them."""
+    counted = flow(lambda rows: rows.group_by("o", id="g").agg(n=fk.len()).sink("out", key="o", value=JSON))
+    app = started(counted)
+    refused(app, flow(total("o")), "g cannot be rebuilt: rows .* do not have the column 'v'", rebuild=["g"])
+    app.send("orders", THEN)
+    app.run()
+    app.change(flow(total("o", migrate=fk.From(1, agg={"n": fk.len()}), version=2)))
+    app.send("orders", THEN)
+    app.run()
+    refused(app, flow(total("o", version=3)), "do not have the column 'v'", rebuild=["g"])
+    app.change(flow(total("o", version=3)), drop=["g"])
+    app.send("orders", THEN)
+    app.run()
+
+
 def exchanged(*columns: str, types: Any = None, rows: Any = None) -> Define:
     return lambda before: (
         before.select("o", *columns, **(types or {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stag
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord, TopicRecord
 from falkirk.runtime.layout.preflight import growing_of, matched, roles_of
 from falkirk.runtime.layout.wanted_topics import topics_to_make
-from falkirk.runtime.rebuild.checks import check_ended, check_stage
+from falkirk.runtime.rebuild.checks import check_ended, check_sent, check_stage
 from falkirk.state import schema
 from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.dataflow.topics import Layout
@@ -164,8 +164,13 @@ class Cluster:
             places = [TopicPartition(steps_topic(SETTINGS.prefix, plan.app), place + p) for p in range(was.tasks)]
             place += was.tasks
             for stage, record in here:
-                if check_stage(was, record, stage) is not None:
+                if (needed := check_stage(was, record, stage)) is not None:
                     check_ended(was, record, [self._records(p) for p in places], running=False)
+                    check_sent(needed, self._all_of)
+
+    def _all_of(self, edge: str) -> Iterator[tuple[TopicPartition, bytes | None]]:
+        for place in (TopicPartition(edge, p) for p in range(self.counts.get(edge, 0))):
+            yield from ((place, message.value()) for message in self.read(place, 0))
 
     def _records(self, place: TopicPartition) -> list[tuple[Offset, TaskRecord]]:
         return [(Offset(m.offset()), decode(value)) for m in self.read(place, 0) if (value := m.value()) is not None]

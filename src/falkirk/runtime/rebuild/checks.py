@@ -7,12 +7,16 @@ no earlier step is run again              a lazy stage has ended cleanly: its ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeAlias
 
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import StageRecord
@@ -20,9 +24,14 @@ from falkirk.runtime.layout.preflight import Preflight
 from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state import schema
+from falkirk.stream.circuit.edges import EdgeReader
 from falkirk.stream.definition.names import backfill_topic, steps_topic
-from falkirk.stream.evolution.rebuild_plan import RebuildPlan, check_rebuilt
+from falkirk.stream.evolution.rebuild_plan import RebuildPlan, cannot_be_sent_again, check_rebuilt
 from falkirk.stream.stages.plan import Stage
+from falkirk.stream.stages.stage import Edge
+
+Sent: TypeAlias = tuple[TopicPartition, bytes | None]
+"""A record of an edge: where it is, and its value."""
 
 
 def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None:
@@ -55,6 +64,31 @@ def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None
             for p in range(known.topics[i.topic].partitions)
         }
         beginnings(inputs, topics, known.topics, starts)
+        check_sent(needed, partial(_first_of, settings, was.tasks))
+
+
+def check_sent(needed: RebuildPlan, records: Callable[[str], Iterable[Sent]]) -> None:
+    """The rows that came over an edge have the columns that the operators need now, as far as `records` of its topic show.
+    Raises StateError."""
+    for edge in needed.readers:
+        if isinstance(edge, Edge):
+            reader = EdgeReader(edge)
+            try:
+                for place, value in records(edge.topic):
+                    reader.check(value, f"topic {place.topic}, partition {place.partition}")
+            except StateError as error:
+                raise cannot_be_sent_again(needed.rebuilt, error) from error
+
+
+def _first_of(settings: Settings, tasks: int, edge: str) -> Iterator[Sent]:
+    """The first records of an edge: of the flow that the app began with, which differs most from that of now."""
+    with closing(BoundedReader(settings.cluster(), levels=(True,))) as reader:
+        places = [TopicPartition(edge, p) for p in range(tasks)]
+        first, end = (reader.watermarks(places, end=end) for end in (False, True))
+        for place in places:
+            if first[place] < end[place]:
+                read = reader.read({place: (first[place], end[place])}, committed=True, most=1)[place]
+                yield from ((place, record.value) for record in read.records)
 
 
 def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> RebuildPlan | None:

@@ -119,6 +119,12 @@ class EdgeReader:
         ]
         return self._in_time(run, Batch(only(whole, self.edge.columns), pl.DataFrame([*meta, origins])))
 
+    def check(self, value: bytes | None, where: str) -> None:
+        """That the rows of a record, which an earlier version of the flow may have sent, can be read. Raises StateError."""
+        parts = [part for part in parts_of(value) if part is not None and not is_mark(part)]
+        if frames := unpacked_all(parts, lambda _: where)[0]:
+            self._whole(frames, lambda _: where)
+
     def _whole(self, frames: Sequence[pl.DataFrame], where: Callable[[int], str]) -> pl.DataFrame:
         """All rows as one frame. Some may have waited since an earlier version of the flow sent them, with other columns.
         Raises StateError if they cannot be read; `where` gives the origin of a row by its number."""

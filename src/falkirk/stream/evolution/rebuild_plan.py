@@ -24,6 +24,8 @@ class RebuildPlan:
     operators: tuple[op.Operator, ...]
     """In the order of definition, those that are rebuilt among them."""
     readers: tuple[op.Source | Edge, ...]
+    rebuilt: tuple[op.Operator, ...]
+    """Those for whose sake."""
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -54,7 +56,11 @@ def plan_rebuild(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> Rebu
         elif before in inside and (before not in found or before.reruns):
             need(before, before.rerun_from())
     order = [*stage.sources, *stage.edges_in]
-    return RebuildPlan(tuple(o for o in stage.operators if o in found), tuple(r for r in order if r in readers))
+    return RebuildPlan(
+        tuple(o for o in stage.operators if o in found),
+        tuple(r for r in order if r in readers),
+        tuple(rebuilt),
+    )
 
 
 def check_known(plan: Plan, wanted: Collection[str]) -> None:
@@ -108,6 +114,17 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
                 hint="give the operator a new id=, beside this one, or the flow another name",
             )
     return found
+
+
+def cannot_be_sent_again(operators: Collection[op.Operator], error: StateError) -> StateError:
+    """The error of rebuilding operators from rows that an earlier version of the flow has sent over an edge."""
+    ids = ", ".join(o.id for o in operators)
+    return StateError(
+        f"{ids} cannot be rebuilt: {error.what}",
+        where=error.where,
+        hint=f"continue without the state: falkirk plan APP:FLOW --apply {' '.join(f'--drop {o.id}' for o in operators)}; "
+        "or give the flow another name: it then starts from scratch",
+    )
 
 
 def check_times(stage: PhysicalStage, rebuilt: Collection[op.Operator], plan: RebuildPlan) -> None:

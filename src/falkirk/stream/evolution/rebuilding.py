@@ -45,9 +45,10 @@ from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, ShadowCh
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.evolution.rebuild_plan import RebuildPlan, plan_rebuild, was_the_same
+from falkirk.stream.evolution.rebuild_plan import RebuildPlan, cannot_be_sent_again, plan_rebuild, was_the_same
 from falkirk.stream.evolution.times_again import KeptTimes, TimesAgain, inputs_of, watermarks_in
 from falkirk.stream.stages.kept import MOVED
+from falkirk.stream.stages.stage import Edge
 
 ROWS_A_STEP = 20_000
 BYTES_A_STEP = 16 << 20
@@ -205,7 +206,7 @@ class Rebuilder:
             run = StepRun(replace(one, clock=moving.since), state, self.failures)
             times = run.event_time = self._times(state, left, plan, kept, moving.since)
             try:
-                flowing: Flows = {reader: self.circuit.readers[reader].read(run) for reader in plan.readers}
+                flowing = self._sent(run, plan.readers, left)
                 run.step = one
                 if times is not None and self.circuit.times is not None:
                     times.whole = moving.whole and number == len(rounds)
@@ -220,6 +221,12 @@ class Rebuilder:
             return RebuildProgress(RebuildPhase.DELETE)
         reached = tuple(sorted((*place, at) for place, at in moving.reached.items()))
         return RebuildProgress(RebuildPhase.READ, reached, clock, times=kept)
+
+    def _sent(self, run: StepRun, readers: Sequence[op.Source | Edge], left: Sequence[OperatorRebuild]) -> Flows:
+        try:
+            return {reader: self.circuit.readers[reader].read(run) for reader in readers}
+        except StateError as error:  # of an edge: another version of the flow sent the rows
+            raise cannot_be_sent_again([rebuild.operator for rebuild in left], error) from error
 
     def _times(
         self, state: State, left: list[OperatorRebuild], plan: RebuildPlan, kept: KeptTimes, clock: int
