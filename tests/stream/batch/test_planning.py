@@ -11,6 +11,7 @@ import pytest
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.stream.batch import BatchStage
+from falkirk.stream.batch.stage import fingerprint_of
 from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.stages.plan import Plan
 
@@ -209,6 +210,20 @@ def test_a_fingerprint_tells_results_apart_that_cannot_be_compared(change: Any) 
     same = stage(base).fingerprint
     assert stage(base).fingerprint == same
     assert stage(lambda s: base(s, **change)).fingerprint != same
+
+
+def test_a_fingerprint_tells_what_the_flow_does_with_what_fails() -> None:
+    """Its letters are results too, and records that were skipped have none. What is usual is not told: apps have run so."""
+
+    def fingerprint(on_error: Any) -> str:
+        flow = fk.Flow("f", regime=fk.Batch(), on_error=on_error)
+        flow.source("bids", value=BID).map(lambda row: row).sink("out", value=JSON)
+        return flow.plan().batches[0].fingerprint
+
+    every = [None, fk.Skip(), fk.Stop(), fk.DeadLetter(), fk.DeadLetter("others")]
+    assert len({*map(fingerprint, every)}) == len(every)
+    usual = stage(base)
+    assert usual.fingerprint == fingerprint_of([*usual.sources, *usual.operators], [])
 
 
 def test_an_epoch_of_new_records_is_not_continued_over_the_whole_history() -> None:

@@ -67,9 +67,14 @@ class BatchStage:
     def fingerprint(self) -> str:
         """Another one where operators, expressions, schemas, sources or sinks are others: the results of two epochs can
         then not be compared. What functions do is not looked at."""
-        # The fingerprints of parts over the whole history are older than this line.
+        # The fingerprints of parts over the whole history, of flows without an on_error=, are older than these lines.
         lines = [] if self.regime.history == "whole" else [f"history={self.regime.history}"]
-        return fingerprint_of([*self.sources, *self.operators], lines)
+        operators = [*self.sources, *self.operators]
+        for number, o in enumerate(operators):
+            usual = Handling(letters=self.dead_letters) if o.role == "source" else Handling(stops=True)
+            if o.on_error is None and (how := self.handled.get(o, usual)) != usual:
+                lines.append(f"{number} fails: {'stop' if how.stops else f'{how.letters}, {how.share}'}")
+        return fingerprint_of(operators, lines)
 
     def job(
         self,
