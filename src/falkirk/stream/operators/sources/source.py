@@ -214,7 +214,7 @@ def warn_of_seconds(source: Source) -> None:
     long ago that their topic may delete them."""
     logger.warning(
         "column %r, the time of source %r (%s), has dates in January to April 1970: it seems to have seconds. To do: write "
-        "milliseconds since 1970, or ISO 8601 for an fk.Datetime",
+        "milliseconds since 1970, or ISO 8601 for an fk.Datetime; or let the flow write them to another topic, and read that",
         source.time,
         source.id,
         source.line,
