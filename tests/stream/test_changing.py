@@ -149,6 +149,17 @@ def test_a_group_with_other_keys_is_not_rebuilt_into_the_same_sink(what: str) ->
     app.run()
 
 
+def test_what_was_a_group_and_is_none_now_is_not_rebuilt() -> None:
+    """Its records would stay in the sink: no record of the new operator takes them back."""
+    app = started(flow(total("k", "o")))
+    best = flow(
+        lambda rows: rows.group_by("k", id="g").top_k(1, by="v").select("k", "v").sink("out", key="k", value=JSON)
+    )
+    refused(app, best, "'g' was a group, and is none now", rebuild=["g"])
+    app.change(best, drop=["g"])
+    app.run()
+
+
 def test_a_group_whose_keys_have_other_names_and_more_bits_is_rebuilt() -> None:
     short = fk.Json({**ORDER, "o": fk.Int32})
     app = started(flow(total("k", "o"), value=short))

@@ -13,6 +13,7 @@ from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, StateError
 from falkirk.state import schema
 from falkirk.stream import operators as op
+from falkirk.stream.operators.groups.group_versions import was_group
 from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import Edge, PhysicalStage
 
@@ -99,9 +100,11 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
                 where=f"stage {stage.id}",
                 hint="rebuild both, if they are in one stage; or give the flow another name: it then starts from scratch",
             )
-        if o.compared and not was_the_same(before[o.id], o) and not o.keyed_as(before[o.id].words):
+        other_keys = o.compared and not was_the_same(before[o.id], o) and not o.keyed_as(before[o.id].words)
+        if other_keys or (not o.compared and was_group(before[o.id].words)):
+            what = "has its groups under other keys than before" if other_keys else "was a group, and is none now"
             raise StateError(
-                f"{o.id!r} has its groups under other keys than before, so which of their records go cannot be told:\n"
+                f"{o.id!r} {what}, so which of their records go cannot be told:\n"
                 f"  − {before[o.id].words}\n  + {o.state_words()}",
                 where=f"stage {stage.id}",
                 hint="keep the group as it was, and add the new one beside it, with another id=, another sink topic, and "

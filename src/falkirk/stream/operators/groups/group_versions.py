@@ -65,6 +65,19 @@ _WORDS = re.compile(r"\S+ v\d+: (.*?) → .+ = .+ \[.*\] \(placed by (.*?)\)(, (
 _INTEGERS = [["Int8", "Int16", "Int32", "Int64"], ["UInt8", "UInt16", "UInt32", "UInt64"]]
 
 
+def was_group(words: str) -> bool:
+    """Whether these are the words of a group.
+
+    >>> was_group("g v2: k String → s = len [rows Int64] (placed by Key('k'))")
+    True
+    >>> was_group("g v2: k String → 2 of v Int64 by v (placed by Key('k'))")
+    False
+    >>> was_group("g v2: k String → v Int64 by v → n = row_number [row_number Int64] (placed by Key('k'))")
+    False
+    """
+    return _WORDS.fullmatch(words) is not None and words.count(" → ") == 1
+
+
 def keyed_alike(was: str, now: str, keys: Mapping[str, pl.DataType]) -> bool:
     """Whether what had the words `was` has its groups under the keys of a group with the words `now`. Columns may have other
     names, and integers more bits: their bytes are the same. A name that is in another place means other values there.
