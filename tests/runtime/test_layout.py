@@ -190,6 +190,32 @@ def test_a_sink_does_not_move_between_a_batch_part_and_the_stages(batch: bool) -
     assert ("stage 'stats', and would be written by batch part" in raised.value.what) == batch
 
 
+@pytest.mark.parametrize("history", ["new", "whole"])
+def test_a_batch_part_does_not_write_what_one_of_another_id_has_written(history: Any) -> None:
+    """It would read all of its sources again, and replace nothing: rows of what is new were there twice."""
+
+    def flow(*ids: str) -> fk.Flow:
+        flow = fk.Flow("app", regime=fk.Batch(history=history))
+        bids = flow.source("bids", key="id", value=fk.Json({"id": int}))
+        for id_ in ids:
+            bids.group_by("id", id=id_).agg(n=fk.len()).sink(f"of-{id_}", topic="out", key="id", value=fk.Json())
+        return flow
+
+    app = fk.testing.App(flow("usual"))
+    app.send("bids", [{"id": 1}])
+    app.run()
+    with pytest.raises(
+        StateError, match="written by batch part 'usual', and would be written by the new batch part 'same'"
+    ):
+        app.change(flow("same"))
+    if history == "new":
+        app.change(flow("usual", "more"))
+    app.change(flow("usual"))
+    app.send("bids", [{"id": 1}])
+    app.run()
+    assert [row["n"] for row in app.sinks["of-usual"].rows] == [1, 1 if history == "new" else 2]
+
+
 def test_a_new_stage_is_let_through() -> None:
     compatibility.check_stages(KNOWN, [stage(), stage(id="more")])
 

@@ -217,14 +217,18 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
 
 
 def check_moved_sinks(known: LayoutRecord, plan: Plan) -> None:
-    """A sink stays streaming, or stays in a batch part: either would write again what the other has written. Raises
-    StateError."""
+    """A sink stays streaming, or stays in its batch part: another would write again what that has written, and replaces none
+    of it. Raises StateError."""
     streamed = {topic: f"stage {stage.id!r}" for stage in known.stages for topic in stage.outputs}
     sinks = {topic for topic, was in known.topics.items() if was.role == "sink"}
     moved = [(o.topic, streamed[o.topic], f"batch part {b.id!r}") for b in plan.batches for o in b.outputs
              if o.topic in sinks & streamed.keys()]  # fmt: skip
     moved += [(o.topic, "a batch part", f"stage {s.id!r}") for s in plan.stages for o in s.outputs
               if o.topic in sinks - streamed.keys()]  # fmt: skip
+    kept = {o.topic for b in plan.batches if b.id in known.batches for o in b.outputs}
+    if gone := ", ".join(repr(id_) for id_ in known.batches if id_ not in {b.id for b in plan.batches}):
+        moved += [(o.topic, f"batch part {gone}", f"the new batch part {b.id!r}") for b in plan.batches
+                  if b.id not in known.batches for o in b.outputs if o.topic in sinks - streamed.keys() - kept]  # fmt: skip
     for topic, was, now in moved:
         raise StateError(
             f"{topic!r} was written by {was}, and would be written by {now}: its records would be there twice",
