@@ -258,6 +258,20 @@ def test_of_a_union_the_branches_that_fit_are_read() -> None:
     assert decoded.frame["x"].to_list() == [7, None]
 
 
+def test_a_record_that_does_not_fit_is_one_branch_of_a_union() -> None:
+    old, new = record("Old", id="string"), record("New", id="long")
+    values = [
+        b"\0\0\0\0\1" + datum(record(x=["null", old, new]), {"x": x}) for x in (("Old", {"id": "7"}), {"id": 7}, None)
+    ]
+    form = Avro({"x": fk.Struct({"id": fk.Int64})}, registry=Known({1: json.dumps(record(x=["null", old, new]))}))
+    decoded = form.decode(values)
+    assert decoded.bad == [(0, "field 'x': the writer has string, which does not fit Int64")]
+    assert decoded.frame["x"].to_list() == [{"id": 7}, None]
+    alone = Avro({"x": fk.Struct({"id": fk.Int64})}, registry=Known({1: json.dumps(record(x=["null", old]))}))
+    reason = "schema 1: field 'x.id': the writer has string, which does not fit Int64"
+    assert alone.decode(values[:1]).bad == [(0, reason)]
+
+
 def test_records_of_several_schemas_keep_their_order() -> None:
     schemas = {1: record(x="int"), 2: record(y="string", x="long"), 3: record(x="string")}
     form = Avro({"x": fk.Int64}, registry=Known({n: json.dumps(schema) for n, schema in schemas.items()}))

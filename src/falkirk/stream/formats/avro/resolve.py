@@ -85,11 +85,14 @@ class _Resolver:
                 missing[column] = pl.Series([literal(each.default, each.wanted)], dtype=each.wanted.dtype)
         fields: list[tuple[str | None, Node]] = []
         self._within.append(writer["name"])
-        for name, each in names.items():
-            here = taken.get(name)
-            wanted = None if here is None else columns[here].wanted
-            fields.append((here, self.node(each["type"], wanted, _inner(where, name))))
-        self._within.pop()
+        try:
+            for name, each in names.items():
+                here = taken.get(name)
+                wanted = None if here is None else columns[here].wanted
+                fields.append((here, self.node(each["type"], wanted, _inner(where, name))))
+        finally:
+            # A union passes over a branch that does not fit, and this is not within it then.
+            self._within.pop()
         return nodes.Record(fields, missing, list(columns))
 
     def node(self, writer: Any, wanted: Wanted | None, where: str) -> Node:
