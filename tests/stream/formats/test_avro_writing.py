@@ -167,6 +167,13 @@ def test_what_does_not_fit_is_not_written(frame: pl.DataFrame, said: str) -> Non
         Avro(record(x="int", y="string")).encode(frame)
 
 
+@pytest.mark.parametrize(("given", "logical"), [("us", "millis"), ("ns", "millis"), ("ns", "micros")])
+def test_digits_of_a_moment_are_not_cut_off(given: Any, logical: str) -> None:
+    form = Avro(record(t={"type": "long", "logicalType": f"timestamp-{logical}"}))
+    with pytest.raises(DefinitionError, match=r"column 't' is .*, and the Avro schema's field Datetime"):
+        form.encode(pl.DataFrame({"t": [1]}).cast(pl.Datetime(given, "UTC")))
+
+
 def test_a_group_that_is_gone_needs_no_row() -> None:
     """Its row is nulls, and the schema allows none."""
     flow = fk.Flow("gone")

@@ -54,6 +54,7 @@ _PLAIN: dict[pl.DataType, str] = {
     pl.Datetime("ms", "UTC"): "Datetime",
     pl.Datetime("us", "UTC"): "DatetimeMicros",
 }
+_UNITS = ("ms", "us", "ns")
 _PYTHON: dict[Any, pl.DataType] = {
     int: pl.Int64(),
     float: pl.Float64(),
@@ -125,7 +126,7 @@ def fits(given: pl.DataType, wanted: pl.DataType) -> bool:
     if isinstance(wanted, pl.List) and isinstance(given, pl.List):
         return fits(instance(given.inner), instance(wanted.inner))
     if isinstance(wanted, pl.Datetime) and isinstance(given, pl.Datetime):
-        return given.time_zone is not None and (given.time_unit, wanted.time_unit) != ("us", "ms") != ("ns", "us")
+        return given.time_zone is not None and _UNITS.index(given.time_unit) <= _UNITS.index(wanted.time_unit)
     if isinstance(wanted, pl.Decimal) and isinstance(given, pl.Decimal):
         return given.scale <= wanted.scale
     if wanted == pl.String():
