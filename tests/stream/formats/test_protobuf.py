@@ -341,6 +341,7 @@ def test_a_file_may_import_others_beside_it(tmp_path: Path) -> None:
             {},
             'not a Protobuf schema: schema.proto:1:32: "in64" is not defined',
         ),
+        ("message {}", {}, "not a Protobuf schema: schema.proto:1:9: Expected message name"),
         ('syntax = "proto3"; message A { int64 x = 1; } message B {}', {}, "2 messages, of which none is named"),
         ('syntax = "proto3";', {}, "with no messages"),
         (proto("int64 x = 1;"), {"message": "Ask"}, "there is no message 'Ask'"),
@@ -421,6 +422,14 @@ def test_a_number_that_a_closed_enum_does_not_name_is_bad(field: str, good: byte
 def test_what_does_not_fit_is_not_written(frame: pl.DataFrame, said: str) -> None:
     with pytest.raises(DefinitionError, match=said):
         FORM.encode(frame)
+
+
+def test_a_part_that_is_required_and_no_column_is_missed() -> None:
+    form = Protobuf(
+        'syntax="proto2"; message A { message E {} message B { required E e = 1; optional int32 x = 2; } optional B b = 3; }'
+    )
+    with pytest.raises(DefinitionError, match=r"a row does not fit the message A: .* b\.e"):
+        form.encode(pl.DataFrame({"b": [{"x": 1}]}))
 
 
 def test_a_nested_oneof_has_one_value_too() -> None:

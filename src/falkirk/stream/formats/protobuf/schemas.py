@@ -26,6 +26,8 @@ from falkirk.stream.formats.registry import Registered
 _KNOWN = "google/protobuf/"
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 _NAME = "schema.proto"
+_WARNING = re.compile(r"warning:|^WARNING:|^W\d{4} ")
+"""A line of protoc that is no error."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def _protoc(name: str, folder: str, where: str) -> bytes:
     said = done.stderr.decode("utf-8", "replace").strip()
     if "No module named" in said:
         raise ConfigError("a .proto needs grpcio-tools to be compiled", hint="pip install 'falkirk[protobuf]'")
-    said = "; ".join(line.removeprefix(f"{folder}/") for line in said.splitlines() if "warning:" not in line)
+    said = "; ".join(line.removeprefix(f"{folder}/") for line in said.splitlines() if not _WARNING.search(line))
     raise DefinitionError(f"this is not a Protobuf schema: {said}", where=where)
 
 

@@ -14,7 +14,7 @@ from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.protobuf import columns as kinds
 from falkirk.stream.formats.protobuf.columns import Column, columns_of
-from falkirk.stream.formats.protobuf.schemas import ProtoSchema
+from falkirk.stream.formats.protobuf.schemas import ProtoSchema, library
 from falkirk.stream.formats.types import fits, instance, type_name
 
 _MILLION = 1_000_000
@@ -38,6 +38,7 @@ class Writer:
         """A message a row, after `head`. Raises DefinitionError where columns, types or nulls are not the message's."""
         frame = self._fitted(frame)
         made, messages = self._schema.made, []
+        encode_error = library().message.EncodeError  # a part lacks a field that is required, and is no column
         fixes = [
             (name, fix) for name in frame.columns if (fix := _fix(self._fields[name], self._columns[name])) is not None
         ]
@@ -46,7 +47,7 @@ class Writer:
                 for name, fix in fixes:
                     row[name] = fix(row[name])
                 messages.append(head + made(**row).SerializeToString(deterministic=True))
-            except (LookupError, TypeError, ValueError) as error:
+            except (LookupError, TypeError, ValueError, encode_error) as error:
                 raise DefinitionError(
                     f"a row does not fit the message {self._schema.message}: {in_brief(error)}",
                     where=f"row {str(row)[:200]}",
