@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.formats import Int32BE, Int64BE, Json, Key, Text, key_of
+from falkirk.stream.formats import Float64BE, Int32BE, Int64BE, Json, Key, Text, key_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("ms", "UTC")
@@ -83,6 +83,14 @@ def test_a_key_may_have_a_format() -> None:
         (1, "key is not Int64 as Int32BE: 1")
     ]
     assert Key("id", Text).columns == ("id",)
+
+
+def test_equal_floats_have_the_same_bytes_in_each_format() -> None:
+    nans = pl.Series([0x7FF8 << 48, 0xFFF8 << 48], dtype=pl.UInt64).to_numpy().view("f8")
+    for spec in (Key("x"), Key(["x"]), Key("x", Json), Key("x", Float64BE)):
+        assert len(set(spec.encode(pl.DataFrame({"x": [0.0, -0.0]})))) == 1
+        assert len(set(spec.encode(pl.DataFrame({"x": nans})))) == 1
+    assert Key("x", Float64BE).decode([struct.pack(">d", -0.0)], {"x": pl.Float64()}).bad != []
 
 
 @pytest.mark.parametrize("wrong", [b"", b"017", b"+1", b" 1", b"1.0", b"x", b"9223372036854775808", b"\xff", b"null"])

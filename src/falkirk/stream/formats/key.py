@@ -116,7 +116,7 @@ class Key:
             raise DefinitionError(f"no column {missing[0]!r} for the key", hint=f"there are {', '.join(frame.columns)}")
         series = [frame[name] for name in self.columns]
         if self.format is not None:
-            return self.format.write(series[0])
+            return self.format.write(_one_zero(series[0]) if series[0].dtype.is_float() else series[0])
         if self.fields:
             return self._objects(series)
         if not self.array:
@@ -231,6 +231,11 @@ def _text(series: pl.Series) -> list[bytes | None]:
             hint="key by a column of scalars",
         )
     return series.cast(pl.String).cast(pl.Binary).to_list()
+
+
+def _one_zero(series: pl.Series) -> pl.Series:
+    """Floats that are equal as the same bits: −0.0 is 0.0, and there is one NaN."""
+    return series.fill_nan(math.nan).replace(-0.0, 0.0)
 
 
 def _float(x: float) -> str:
