@@ -251,6 +251,27 @@ def test_a_value_that_debezium_did_not_have_is_not_taken_for_text() -> None:
     assert app.sinks["out"].table[1]["v"] == "long"
 
 
+def test_an_array_that_debezium_did_not_have_is_not_taken_for_its_items() -> None:
+    flow, placeholder = fk.Flow("f"), "__debezium_unavailable_value"
+    kinds = {"texts": fk.List(fk.String), "ids": fk.List(fk.String), "ns": fk.List(fk.Int32), "bs": fk.List(fk.Binary)}
+    rows = flow.source("rows", value=fk.Json({"k": fk.Int64, **kinds}), changes="debezium")
+    rows.sink("out", key="k", value=fk.Json(), changes="weights")
+    row = {"k": 1, "texts": [placeholder, "a"], "ns": [95]}
+    # The placeholder is the only item, or a UUID that is made of it. Numbers are its bytes.
+    unsent: dict[str, Any] = {
+        "texts": [placeholder],
+        "ids": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+        "ns": [*placeholder.encode()],
+        "bs": [base64.b64encode(placeholder.encode()).decode()],
+    }
+    sent = [("1", envelope("c", None, row)), *(("1", envelope("u", row, {**row, c: v})) for c, v in unsent.items())]
+    app = fk.testing.run(flow, {"rows": sent})
+    assert [letter["reason"] for letter in app.dead_letters] == [
+        f"field 'after.{c}': Debezium has no value for it: set REPLICA IDENTITY FULL" for c in unsent
+    ]
+    assert len(app.sinks["out"].rows) == 1
+
+
 @pytest.mark.parametrize("key", ["k", fk.Key("k", fk.Int64BE), fk.Key(["k"], fk.Json)])
 def test_an_envelope_is_sent_with_the_key_of_its_row(key: Any) -> None:
     flow = fk.Flow("f")

@@ -17,6 +17,9 @@ row is not known, so the record is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import md5
+from typing import Any
+from uuid import UUID
 
 import polars as pl
 
@@ -24,11 +27,13 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.json import Json, without
 from falkirk.stream.formats.key import KeyLike, key_of
+from falkirk.stream.formats.types import instance
 
 BEFORE, AFTER, OP = "before", "after", "op"
 TOMBSTONE = "tombstone"
 """The op of a record without a value."""
 PLACEHOLDER = "__debezium_unavailable_value"
+_BYTES = PLACEHOLDER.encode()
 _PAYLOAD = "payload"
 
 
@@ -137,9 +142,24 @@ class Debezium(Json):
         )  # fmt: skip
 
     def _unsent(self) -> Iterator[pl.Expr]:
-        """Of each column of text or bytes, the reason if its value was not sent."""
+        """Of each column that may be large, the reason if its value was not sent."""
         for column, dtype in self.row.items():
-            if dtype in (pl.String(), pl.Binary()):
-                there = pl.col(AFTER).struct.field(column) == pl.lit(PLACEHOLDER).cast(dtype)
-                why = f"field 'after.{column}': Debezium has no value for it: set REPLICA IDENTITY FULL"
-                yield pl.when(there).then(pl.lit(why))
+            value = pl.col(AFTER).struct.field(column)
+            why = f"field 'after.{column}': Debezium has no value for it: set REPLICA IDENTITY FULL"
+            for placeholder in _placeholders(dtype):
+                yield pl.when(value == placeholder).then(pl.lit(why))
+
+
+def _placeholders(dtype: pl.DataType) -> Iterator[pl.Expr]:
+    """What Debezium writes in place of a value of this type that was not sent: an array has the placeholder as its only
+    item, or has its bytes as numbers."""
+    inner = instance(dtype.inner) if isinstance(dtype, pl.List) else dtype
+    items: list[list[Any]] = []
+    if inner == pl.String():
+        items = [[PLACEHOLDER], [str(UUID(bytes=md5(_BYTES, usedforsecurity=False).digest(), version=3))]]
+    elif inner == pl.Binary():
+        items = [[_BYTES]]
+    elif isinstance(dtype, pl.List) and (inner.is_integer() or inner.is_float()):
+        items = [list(_BYTES)]
+    for each in items:
+        yield pl.lit(pl.Series([each], dtype=dtype)) if isinstance(dtype, pl.List) else pl.lit(each[0])
