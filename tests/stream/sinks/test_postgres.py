@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
+
 import polars as pl
 import pytest
 from tests.stream.sinks.logs import logged
@@ -106,6 +109,17 @@ def test_moments_of_another_zone_than_utc_are_written() -> None:
     app.run()
     (frame,) = logged(app)
     assert [at.isoformat() for at in sent(frame["at"])] == ["9999-12-31T23:30:00+00:00"]
+
+
+def test_moments_of_another_zone_within_lists_and_structs_are_written_in_utc() -> None:
+    # The second is of year 10000 there; the offset of the third is 5 hours, 53 minutes and 28 seconds.
+    texts = ["2026-01-31T12:00:00Z", "9999-12-31T23:30:00Z", "1811-07-23T15:06:40Z"]
+    moments = pl.Series([datetime.fromisoformat(text) for text in texts]).dt.convert_time_zone("Asia/Kolkata")
+    assert sent(moments.implode()) == [json.dumps(texts, separators=(",", ":"))]
+    assert sent(moments.reshape((3, 1))) == [f'["{text}"]' for text in texts]
+    assert sent(pl.DataFrame({"at": moments, "x": None}).to_struct()) == [
+        f'{{"at":"{text}","x":null}}' for text in texts
+    ]
 
 
 def test_text_within_lists_is_looked_at() -> None:

@@ -28,6 +28,7 @@ from falkirk.connectors.postgres.client import Database, driver, identifier
 from falkirk.connectors.postgres.tables import Tables
 from falkirk.errors import AwayError, ConfigError, StateError
 from falkirk.stream.definition.outlets import GONE, TablePlan, postgres_type
+from falkirk.stream.formats.types import instance
 
 PIECE = 5_000
 """Rows of one statement."""
@@ -168,12 +169,31 @@ def values(column: pl.Series) -> list[Any]:
     >>> values(pl.Series([{"a": 1}, None])), values(pl.Series([1, None]))
     (['{"a":1}', None], [1, None])
     """
-    if isinstance(column.dtype, pl.List | pl.Array | pl.Struct):
+    # In another zone a moment may be of year 0 or 10000, which Python does not have, or have an offset with seconds, which
+    # its text in JSON does not have.
+    if (dtype := _in_utc(column.dtype)) != column.dtype:
+        column = column.cast(dtype)
+    if column.dtype.is_nested():
         return [None if value is None else _encode(value).decode() for value in _whole(column)]
-    if isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None:
-        # In another zone it may be of year 0 or 10000, which Python does not have.
-        column = column.dt.convert_time_zone("UTC")
     return column.to_list()
+
+
+def _in_utc(dtype: pl.DataType) -> pl.DataType:
+    """The type, with moments of any zone as those of UTC.
+
+    >>> _in_utc(pl.List(pl.Datetime("us", "Asia/Kolkata")))
+    List(Datetime(time_unit='us', time_zone='UTC'))
+    """
+    match dtype:
+        case pl.Datetime():
+            return dtype if dtype.time_zone is None else pl.Datetime(dtype.time_unit, "UTC")
+        case pl.List():
+            return pl.List(_in_utc(instance(dtype.inner)))
+        case pl.Array():
+            return pl.Array(_in_utc(instance(dtype.inner)), dtype.size)
+        case pl.Struct():
+            return pl.Struct({each.name: _in_utc(instance(each.dtype)) for each in dtype.fields})
+    return dtype
 
 
 def _whole(column: pl.Series) -> Iterator[Any]:
