@@ -74,6 +74,9 @@ def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     [
         fk.Json({"a": fk.Int64, "b c": fk.UInt8, "in": fk.Struct({"x": fk.List(fk.Datetime), "y": fk.Date})}),
         fk.Json({"a": fk.Decimal(38, 10), "in": fk.List(fk.Struct({"x": fk.Decimal(5, 2)}))}),
+        fk.Json(
+            {"in": fk.Struct({"b.c": fk.Int64, "class": fk.Int64, "1st": fk.Int64, "a: b'": fk.Int64, "ﬁ": fk.Int64})}
+        ),
         Text("line"),
         Raw(),
         Int16BE("n"),

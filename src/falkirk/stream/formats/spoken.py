@@ -80,9 +80,16 @@ def _argument(node: ast.expr) -> Any:
 def _schema(node: ast.expr) -> dict[str, pl.DataType]:
     if not isinstance(node, ast.Dict):
         raise ValueError("no schema")
-    # A struct within a format is shown with its fields' names unquoted.
-    names = [str(key.value) if isinstance(key, ast.Constant) else _name(key) for key in node.keys]
-    return dict(zip(names, map(_type, node.values), strict=True))
+    return dict(zip(map(_field, node.keys), map(_type, node.values), strict=True))
+
+
+def _field(node: ast.expr | None) -> str:
+    """The name of a column or field. In a struct, a format shows it without quotes if it can."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.Name):
+        return node.id
+    raise ValueError("no name")
 
 
 def _type(node: ast.expr) -> pl.DataType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import keyword
 import types
 import typing
 import uuid
@@ -94,16 +95,21 @@ def schema_of(spec: SchemaLike) -> pl.Schema:
 def type_name(dtype: pl.DataType) -> str:
     """The type in this module's words, for messages.
 
-    >>> type_name(pl.List(pl.Struct({"a": pl.Int64})))
-    'List(Struct({a: Int64}))'
+    >>> print(type_name(pl.List(pl.Struct({"a": pl.Int64, "b.c": pl.String}))))
+    List(Struct({a: Int64, 'b.c': String}))
     """
     if isinstance(dtype, pl.List):
         return f"List({type_name(instance(dtype.inner))})"
     if isinstance(dtype, pl.Struct):
-        return "Struct({" + ", ".join(f"{f.name}: {type_name(instance(f.dtype))}" for f in dtype.fields) + "})"
+        return "Struct({" + ", ".join(f"{_shown(f.name)}: {type_name(instance(f.dtype))}" for f in dtype.fields) + "})"
     if isinstance(dtype, pl.Decimal):
         return f"Decimal({dtype.precision}, {dtype.scale})"
     return _PLAIN.get(dtype, str(dtype))
+
+
+def _shown(name: str) -> str:
+    """The name of a field: in quotes if it is none of a variable, so that the text of a type can be read."""
+    return name if name.isascii() and name.isidentifier() and not keyword.iskeyword(name) else repr(name)
 
 
 def described(schema: Mapping[str, pl.DataType]) -> str:
