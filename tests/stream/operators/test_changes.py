@@ -415,6 +415,12 @@ REFUSED: dict[str, Callable[[fk.Flow], Any]] = {
     "does not identify a row": lambda f: rows_of(f, "upsert", key="k").sink(
         "o", key="v", value=fk.Json(), changes="debezium"
     ),
+    "writes one column alone, which does not say what changes=\"weights\"": lambda f: rows_of(f).sink(
+        "o", key="k", value=fk.Int64BE("v"), changes="weights"
+    ),
+    "writes one column alone, which does not say what changes=\"debezium\"": lambda f: rows_of(f).sink(
+        "o", key=["k", "v"], value=fk.Text("op"), changes="debezium"
+    ),
     "has a column 'weight', and so have the records": lambda f: rows_of(f).with_columns(weight=fk.lit(1)).sink(
         "o", key="k", value=fk.Json(), changes="weights"
     ),

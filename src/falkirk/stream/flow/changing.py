@@ -17,7 +17,7 @@ from falkirk.stream.definition.on_error import DeadLetter, OnError
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.definition.pattern import Topics
 from falkirk.stream.flow.joining.joins import check_one_writer, placed_by
-from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, key_of
+from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, Scalar, key_of
 from falkirk.stream.formats.debezium import Debezium
 from falkirk.stream.formats.types import type_name
 from falkirk.stream.operators.sinks.sink_changes import SinkChanges
@@ -163,7 +163,9 @@ def _latest(graph: op.Graph, before: op.Operator, key: Key, where: str) -> op.Op
     return graph.add(latest, exchange=root != before.root)
 
 
-def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str) -> tuple[SinkChanges, Key | None]:
+def sink_changes(
+    before: op.Operator, changes: Any, key: Key | None, value: Any, where: str
+) -> tuple[SinkChanges, Key | None]:
     """What a sink writes of changes, and by which key. Raises DefinitionError if that cannot express the stream."""
     if changes not in (None, "append", "upsert", "debezium", "weights"):
         raise DefinitionError(
@@ -184,14 +186,14 @@ def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str)
     if wanted == "upsert" and key is None:
         raise DefinitionError("a grouped result is written by key, and the sink has none", where=where, hint='key="…"')
     if wanted in ("debezium", "weights"):
-        _check_log(before, wanted, key, where)
+        _check_log(before, wanted, key, value, where)
     if before.changes and wanted != "weights":
         assert key is not None
         check_unique(before, key, where)
     return wanted, key
 
 
-def _check_log(before: op.Operator, wanted: str, key: Key | None, where: str) -> None:
+def _check_log(before: op.Operator, wanted: str, key: Key | None, value: Any, where: str) -> None:
     if before.batch:
         raise DefinitionError(
             f'a batch part has no changes to write: changes="{wanted}"',
@@ -203,6 +205,12 @@ def _check_log(before: op.Operator, wanted: str, key: Key | None, where: str) ->
             "changes of a row must stay in order, in one partition, and the sink has no key",
             where=where,
             hint='key="…"',
+        )
+    if isinstance(value, Scalar):
+        raise DefinitionError(
+            f'{value!r} writes one column alone, which does not say what changes="{wanted}" does: if a row comes or goes',
+            where=where,
+            hint="write all columns, as fk.Json() does",
         )
     if wanted == "weights" and WEIGHT_COLUMN in before.schema:
         raise DefinitionError(

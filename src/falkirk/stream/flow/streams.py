@@ -308,7 +308,7 @@ class Stream(Combining[RowT_co]):
             )
         check_topic(topic or name, where)
         spelt = checked_key(key, self.schema, where) if key is not None else None
-        mode, spelt = sink_changes(self._op, changes, spelt, where)
+        mode, spelt = sink_changes(self._op, changes, spelt, value, where)
         shown = self if mode == "weights" or spelt is None else identified(self, spelt.columns, name, line)
         value = sink_format(value, topic or name, record_schema(mode, self.schema), where)
         chosen = checked_on_error(on_error, where)
