@@ -46,6 +46,30 @@ def test_a_row_has_the_same_result_alone_and_among_others(expr: Any) -> None:
     same_for_each_row(expr)
 
 
+ALWAYS = nw.col("i").is_null() | ~nw.col("i").is_null()
+SAME = nw.when(ALWAYS).then(2).otherwise(3)
+NEVER = nw.when(nw.col("i") == 99).then(2)
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [nw.when(nw.lit(value=True)).then(2).otherwise(NEVER), nw.when(nw.lit(3) < nw.lit(2)).then(NEVER), nw.lit(2) == SAME,
+     nw.when(nw.lit(value=False)).then(NEVER).otherwise(2), nw.coalesce(nw.lit(2), NEVER), nw.lit(1) < SAME,
+     nw.lit(1) <= SAME, nw.lit(1) > SAME, nw.lit(1) >= SAME, nw.lit(0.5) != SAME.cast(nw.Float64),
+     nw.lit(0.5) == nw.coalesce(nw.lit(2), nw.col("i"))],
+)  # fmt: skip
+def test_each_row_has_a_result_where_all_have_the_same(expr: Any) -> None:
+    same_for_each_row(expr)
+    assert FRAME.with_columns(native([expr.alias("x")], FRAME.schema)).height == FRAME.height
+
+
+def test_a_constant_on_the_left_is_compared_as_it_is_written() -> None:
+    exprs = [nw.lit(2) < nw.col("i"), nw.lit(3) >= nw.col("i"), nw.lit(3) == nw.col("i"), nw.lit(3) != nw.col("i")]
+    frame = FRAME.select(native([e.alias(str(n)) for n, e in enumerate(exprs)], FRAME.schema))
+    assert frame.row(1) == (True, True, True, False)
+    assert frame.row(0) == (False, True, False, True)
+
+
 @given(by=st.integers(-(10**6), 10**6) | st.floats(allow_nan=False), column=st.sampled_from(FRAME.columns))
 def test_a_quotient_is_that_of_python_and_has_the_type_that_polars_gives_it(by: float, column: str) -> None:
     got = same_for_each_row(nw.col(column) / by).to_series()
