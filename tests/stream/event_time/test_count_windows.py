@@ -157,3 +157,5 @@ def test_what_can_be_known_is_refused_when_the_flow_is_built() -> None:
         fk.count_window(3, every=True)
     with pytest.raises(DefinitionError, match="every=4 is more than size=3"):
         fk.count_window(3, every=4)
+    with pytest.raises(DefinitionError, match=r"each row would be in 50,000 windows, and 20,000 is the limit"):
+        fk.count_window(100_000, every=2)

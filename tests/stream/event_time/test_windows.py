@@ -295,3 +295,10 @@ def test_a_row_for_a_complete_window_would_stop_the_app() -> None:
     check_open(pl.Series([11, 20]), 10, "")
     with pytest.raises(StateError, match="a row came for a window that ended at 10"):
         check_open(pl.Series([20, 10]), 10, "")
+
+
+def test_a_row_is_in_so_many_windows_only() -> None:
+    fk.hopping("at", "20s", every="1ms")
+    with pytest.raises(DefinitionError, match="each row would be in 86,400,000 windows") as refused:
+        fk.hopping("at", "1d", every="1ms")
+    assert "over(\"id\", order_by='at', range='1d')" in refused.value.hint

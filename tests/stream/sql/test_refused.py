@@ -102,6 +102,7 @@ REFUSED = [
     ("select * from tumble(table bids, descriptor(ts), interval '1' hour)", "there is no column 'ts'", "ts", "there are"),
     ("select * from tumble(table bids, descriptor(at), interval '1' month)", "of a fixed length", "'1'", "interval '1' hour"),
     ("select * from hop(table bids, descriptor(at), interval '1' hour, interval '1' minute)", "is longer than", "at", ""),
+    ("select * from hop(table bids, descriptor(at), interval '1' second, interval '7' day)", "604,800", "at", "range="),
     ("select * from tumble(table bids, descriptor(who), interval '1' hour)", "who", "who", ""),
     ("select price, count(*) as n from tumble(table bids, descriptor(at), interval '1' hour) group by window_start",
      "column 'price' is neither in group by", "price", "max(price)"),

@@ -14,6 +14,8 @@ from falkirk.wording import counted
 
 START, END = "window_start", "window_end"
 """The columns that windows add."""
+MOST = 20_000
+"""Windows that one row may be in. It becomes a row for each, all of which a step has in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def hopping(column: str, size: DurationLike, every: DurationLike, *, offset: Dur
     """Windows of one size that overlap, for `group_by`: one begins `every` so often, and a row is in all that hold its
     time.
 
-    Otherwise as `fk.tumbling`. Raises DefinitionError, also if `every` is longer than `size`.
+    Otherwise as `fk.tumbling`. Raises DefinitionError, also if `every` is longer than `size`, or so short that a row is in
+    more than 20,000 windows.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("totals")
@@ -98,6 +101,7 @@ def hopping(column: str, size: DurationLike, every: DurationLike, *, offset: Dur
             where=where,
             hint="filter these rows first, or make the windows longer",
         )
+    _check_overlap(length, step, where, f'over("id", order_by={column!r}, range={_text(length)!r})')
     return Window(_column(column, where), length, step, _offset(offset, where) % step)
 
 
@@ -155,7 +159,18 @@ def count_window(size: int, every: int | None = None) -> CountWindow:
             where=where,
             hint="make the windows longer",
         )
+    _check_overlap(size, step, where, f'over("id", order_by="at", rows={size - 1})')
     return CountWindow(size, step)
+
+
+def _check_overlap(size: int, every: int, where: str, instead: str) -> None:
+    """Raises DefinitionError if a row is in too many windows."""
+    if (windows := -(-size // every)) > MOST:
+        raise DefinitionError(
+            f"each row would be in {windows:,} windows, and {MOST:,} is the limit",
+            where=where,
+            hint=f"make every= longer; a total of the rows up to each row is {instead}",
+        )
 
 
 def _column(column: object, where: str) -> str:
