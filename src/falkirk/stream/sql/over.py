@@ -18,7 +18,7 @@ from sqlglot import exp
 from falkirk.state.codec import check_key_type
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.aggregates.positions import dense_rank, lag, lead, rank, row_number
-from falkirk.stream.definition.expressions import bare_column
+from falkirk.stream.definition.expressions import bare_column, columns_read
 from falkirk.stream.flow.overs import Spec, check_kept, framed, made
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.tops import ordering_of
@@ -171,9 +171,18 @@ class _Reader:
             self.text.only(function, "offset")
             offset = function.args.get("offset")
             if offset is not None and not (isinstance(offset, exp.Literal) and offset.is_int and int(offset.name) > 0):
-                raise self.text.error(offset, "the offset is not a number of rows", "lag(x, 1)")
+                raise self.text.error(
+                    offset, "the offset is not a number of rows", f"{function.sql_name().lower()}(x, 1)"
+                )
             shift = lag if isinstance(function, exp.Lag) else lead
-            return shift(self.build(function.this).settled(), int(offset.name) if offset is not None else 1)
+            value = self.build(function.this).settled()
+            if not columns_read([value], self.relation.stream.schema):
+                word = function.sql_name().lower()
+                what = f"{word} of a constant is the same in all rows"
+                raise self.text.error(
+                    function.this, what, f"give a column first, then the number of rows: {word}(x, 1)"
+                )
+            return shift(value, int(offset.name) if offset is not None else 1)
         return None
 
     def _column(self, of: exp.Expr) -> str:

@@ -154,6 +154,11 @@ def checked_query(statement: exp.Expr, text: Text) -> exp.Query:
             "this is not a query",
             "write select …; create table, create view and insert into are for a file: falkirk sql shop.sql",
         )
+    for function in statement.find_all(exp.Func):
+        needs = function.arg_types.get("this") or isinstance(function, exp.Date | exp.Timestamp)
+        if needs and function.this is None and not isinstance(function, exp.AggFunc):  # the parser takes floor()
+            word = function.sql_name().lower()
+            raise text.error(function, f"{word} lacks an argument", f"write {word}(x)")
     return statement
 
 

@@ -113,6 +113,8 @@ def _concat(build: Build, node: exp.Concat) -> Value:
     parts = [_spelt(build, e) for e in node.expressions]
     if isinstance(node, exp.ConcatWs):
         separator = constant(build, node.expressions[0], "the separator", "a text")
+        if len(parts) == 1:
+            raise build.text.error(node, "concat_ws joins nothing", "concat_ws('-', x, y)")
         if separator is None:
             return null(pl.String())
         return build.typed(node, nw.concat_str(parts[1:], separator=separator, ignore_nulls=True))
