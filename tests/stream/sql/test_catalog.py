@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import falkirk as fk
+from falkirk.cli.prompt.statements import statements
 from falkirk.errors import DefinitionError
 from falkirk.stream.flow.load import load_flow
 from falkirk.stream.sql.catalog import Catalog, Job, kind_of
@@ -166,3 +167,15 @@ def done(catalog: Catalog, sql: str) -> Any:
     alone = {"values": catalog.values, "create": catalog.create, "drop": catalog.drop}
     kind = kind_of(sql)
     return doing[kind](sql, "job") if kind in doing else alone[kind](sql)
+
+
+def test_a_comment_at_the_end_of_a_statement_does_not_hide_the_next_one(tmp_path: Path) -> None:
+    catalog = Catalog()
+    catalog.create("create table bids (auction bigint) -- all bids\n")
+    catalog.create("create view low as select auction from bids where auction < 9 -- ; few\n;")
+    file = tmp_path / "q.sql"
+    file.write_text(catalog.select("select auction from low /* them */ -- here", "q").sql)
+    rows = [{"auction": 1}, {"auction": 9}]
+    assert [row["auction"] for row in fk.testing.run(load_flow(str(file)), {"bids": rows}).sinks["q"].rows] == [1]
+    kept = iter("".join(f"{entry.sql};\n" for entry in catalog.entries.values()).splitlines())
+    assert [kind_of(sql) for sql in statements(lambda _: next(kept, None))] == ["create", "create"]

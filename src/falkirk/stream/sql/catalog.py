@@ -27,7 +27,7 @@ from falkirk.stream.sql.file import FileFlow, key_of_row, target
 from falkirk.stream.sql.parsing import checked_query, statements
 from falkirk.stream.sql.scalar.constants import rows_of
 from falkirk.stream.sql.scalar.types import quoted, sql_type
-from falkirk.stream.sql.showing import PLACE, cut, shown_order, tokens
+from falkirk.stream.sql.showing import PLACE, cut, open_end, shown_order, tokens
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.windows import table_of
 
@@ -97,7 +97,7 @@ class Catalog:
         schema = file.tables[name].schema
         options = file.options(node)
         kind = "view" if node.kind == "VIEW" else "table"
-        self.entries[name] = Entry(name, kind, sql.strip().removesuffix(";"), schema, options)
+        self.entries[name] = Entry(name, kind, open_end(sql).strip(), schema, options)
         return self.entries[name]
 
     def create_as(self, sql: str, job: str) -> tuple[Entry, Job]:
@@ -106,7 +106,7 @@ class Catalog:
         assert isinstance(node, exp.Create)
         name = node.this.name
         begin = next(t.end + 1 for t, depth in tokens(sql) if t.token_type == TokenType.ALIAS and depth == 0)
-        query = " " * begin + sql.rstrip().removesuffix(";")[begin:]
+        query = " " * begin + open_end(sql)[begin:]
         stream = self._stream(Text(query, PLACE), name)
         options = FileFlow(Flow(PLACE), text, set()).options(node)
         if stream._op.changes:
@@ -180,13 +180,14 @@ class Catalog:
                 target(node), f"rows of this query change, and {entry.name!r} takes rows that stay",
                 f"create table {entry.name} (…) with (key='…', changes='upsert')",
             )  # fmt: skip
-        lines = [*(e.sql for e in self._needed(node, entry.name)), entry.sql, sql.strip().removesuffix(";")]
+        lines = [*(e.sql for e in self._needed(node, entry.name)), entry.sql, open_end(sql).strip()]
         return Job(job, ";\n".join([*lines, ""]).rstrip("\n"), entry.schema, into=entry.name, topic=entry.topic)
 
     def values(self, sql: str) -> tuple[Entry, pl.DataFrame]:
         """Rows for a table. Raises DefinitionError."""
         text, node = _one(sql)
         assert isinstance(node, exp.Insert)
+        text.only(node)
         entry = self.found(target(node), text)
         if entry.kind == "view":
             raise text.error(target(node), f"{entry.name!r} is a view", "insert into a table")

@@ -27,13 +27,23 @@ def tokens(sql: str) -> Iterator[tuple[sqlglot.Token, int]]:
         depth += token.token_type == TokenType.L_PAREN
 
 
+def open_end(sql: str) -> str:
+    """A statement without what follows its last word: in a comment, a semicolon behind it would not end it.
+
+    >>> open_end("create table t (a bigint) -- all ;")
+    'create table t (a bigint)'
+    """
+    words = [token.end for token, _ in tokens(sql) if token.token_type != TokenType.SEMICOLON]
+    return sql[: max(words, default=-1) + 1]
+
+
 def cut(sql: str) -> tuple[str, int]:
     """A query without the order of its whole result, and where that begins; -1 if it has none, or a limit.
 
     >>> cut("select a from t order by a;"), cut("select a from t order by a limit 3")
     (('select a from t', 16), ('select a from t order by a limit 3', -1))
     """
-    sql = sql.rstrip().removesuffix(";").rstrip()
+    sql = open_end(sql)
     outside = [token for token, depth in tokens(sql) if depth == 0]
     begin = next((t.start for t in reversed(outside) if t.token_type == TokenType.ORDER_BY), -1)
     if begin < 0 or any(t.token_type in (TokenType.LIMIT, TokenType.QUALIFY) and t.start > begin for t in outside):
