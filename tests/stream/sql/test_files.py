@@ -8,6 +8,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.stream.flow.load import load_flow
+from falkirk.stream.operators import Source
 
 TABLE = "create table orders (customer varchar, region varchar, usd bigint) with (topic='sold', key='customer');\n"
 VIEW = "create view paid as select * from orders where usd > 0;\n"
@@ -56,6 +57,18 @@ def test_operators_are_on_lines_of_the_file(tmp_path: Path) -> None:
             "a table has no option 'kee'",
             f"line 1, column {TABLE.index('key=') + 1} ",
         ),
+        (TABLE.replace("key=", "topic='sold', key=") + TOTALS, "option 'topic' is given twice", "line 1, column 94 "),
+        (TABLE.replace("usd", "region") + VIEW + TOTALS, "two columns are named 'region'", "line 1, column 56 "),
+        (TABLE.replace("create", "create temp") + TOTALS, "temporary is not supported here", "line 1, column 19 "),
+        (TABLE.replace("with (", "with (start='never', ") + TOTALS, "start='never' is not a valid start", "line 1"),
+        (
+            TABLE + VIEW.replace("paid", "paid (a, b, c)") + TOTALS,
+            "a view has no list of columns",
+            "line 2, column 13 ",
+        ),
+        (TABLE + VIEW + TOTALS.replace("into", "or replace into"), "alternative is not supported here", "line 3"),
+        (TABLE + VIEW + TOTALS.replace("totals", "totals by name"), "by name is not supported here", "line 3"),
+        (TABLE + VIEW + TOTALS.replace("totals", "shop.totals"), "db is not supported here", "line 3, column 13 "),
         (TABLE.replace(";", "") + VIEW + TOTALS, "the statement before this one has no end", "line 2, column 1 "),
         (TABLE + VIEW.replace(";", "") + TOTALS, "the statement before this one has no end", "line 3, column 1 "),
         (TABLE.replace("table", "tabel") + TOTALS, "the SQL cannot be read", "line 1, column 1 "),
@@ -83,3 +96,24 @@ def test_a_table_that_is_not_there_is_to_be_created(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fk.FalkirkError, match="cannot read"):
         load_flow(str(tmp_path / "none.sql"))
+
+
+@pytest.mark.parametrize(
+    ("start", "millis"),
+    [("latest", "latest"), ("2026-01-01", 1_767_225_600_000), ("2026-01-01T01:00:00+01:00", 1_767_225_600_000)],
+)
+def test_a_table_says_where_reading_starts(tmp_path: Path, start: str, millis: object) -> None:
+    flow = loaded(tmp_path, TABLE.replace("with (", f"with (start='{start}', ") + VIEW + TOTALS)
+    assert [source.start for source in flow.graph.operators if isinstance(source, Source)] == [millis]
+
+
+def test_a_column_may_be_called_start(tmp_path: Path) -> None:
+    table = "create table spans (start bigint, k bigint) with (key='k');\n"
+    flow = loaded(tmp_path, table + "insert into found select k from spans where (start = 3)")
+    rows = [{"start": 3, "k": 1}, {"start": 4, "k": 2}]
+    assert [row["k"] for row in fk.testing.run(flow, {"spans": rows}).sinks["found"].rows] == [1]
+
+
+def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+    flow = loaded(tmp_path, "\ufeff" + TABLE + VIEW + TOTALS)
+    assert fk.testing.run(flow, {"sold": ROWS}).sinks["totals"].table == {"eu": {"region": "eu", "n": 2, "usd": 12}}

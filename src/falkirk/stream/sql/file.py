@@ -23,6 +23,7 @@ from falkirk.stream.formats.json import Json
 from falkirk.stream.formats.types import Int64
 from falkirk.stream.sql.parsing import checked_query, statements
 from falkirk.stream.sql.query import compiled
+from falkirk.stream.sql.scalar.times import parsed
 from falkirk.stream.sql.scalar.types import type_of
 from falkirk.stream.sql.text import Text, span
 
@@ -42,7 +43,7 @@ def flow_of(path: Path) -> Flow:
     ('shop', ['bids'])
     """
     try:
-        sql = path.read_text()
+        sql = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"cannot read {path}: {why}", hint="name a file of SQL statements") from None
@@ -78,6 +79,10 @@ class FileFlow:
         if isinstance(statement, exp.Create) and statement.kind == "TABLE" and isinstance(statement.this, exp.Schema):
             self._table(statement, statement.this)
         elif isinstance(statement, exp.Create) and statement.kind == "VIEW":
+            if isinstance(statement.this, exp.Schema):
+                raise self.text.error(
+                    statement.this.this, "a view has no list of columns", "name them in select: … as NAME"
+                )
             name = statement.this.name
             self._new(name, statement)
             self.tables[name] = self.query(statement.expression, name)
@@ -95,6 +100,8 @@ class FileFlow:
         for column in schema.expressions:
             if not isinstance(column, exp.ColumnDef) or column.args.get("constraints"):
                 raise self.text.error(column, "a table has columns and no constraints", "with (key='…') names its key")
+            if column.name in columns:
+                raise self.text.error(column, f"two columns are named {column.name!r}", "leave one out")
             columns[column.name] = type_of(column.args["kind"], self.text)
         if options.pop("format", "json") != "json":
             raise self.text.error(
@@ -106,6 +113,8 @@ class FileFlow:
         given: dict[str, Any] = {**options, "start": options.get("start", "earliest")}
         if options.get("changes") == "weights":
             columns.setdefault(WEIGHT_COLUMN, Int64)
+        if given["start"][:1].isdigit():
+            given["start"] = parsed(given["start"], pl.Datetime("ms", "UTC"), schema.this, self.text).literal
         if "key" in given:
             given["key"] = _key(given["key"])
         with self.text.at(schema.this):
@@ -113,6 +122,8 @@ class FileFlow:
 
     def _insert(self, statement: exp.Insert) -> None:
         table = target(statement)
+        self.text.only(statement)
+        self.text.only(table)
         if isinstance(statement.this, exp.Schema):
             raise self.text.error(table, "insert into has no list of columns", "name them in select: … as NAME")
         stream = self.query(statement.expression, table.name)
@@ -154,6 +165,13 @@ class FileFlow:
         for option in given.expressions if given is not None else ():
             name = "format" if isinstance(option, exp.FileFormatProperty) else option.name
             value = option.this if isinstance(option, exp.FileFormatProperty) else option.args.get("value")
+            if not name:
+                word = option.key.removesuffix("property")
+                raise self.text.error(
+                    statement.this, f"{word} is not supported here", "write create table or create view"
+                )
+            if name in options:
+                raise self.text.error(value, f"option {name!r} is given twice", "leave one out")
             if name not in OPTIONS or value is None:
                 start = max(0, self.text.sql.rfind(name, 0, span(option)[0]))  # the parser knows the value's place only
                 what = f"a table has no option {name!r}"

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import polars as pl
 from sqlglot import exp
@@ -97,6 +98,11 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
             del tokens[at + 1]
         if tokens[at + 2].token_type == TokenType.PARTITION_BY:
             tokens[at + 2].token_type = TokenType.EQ
+    options = False
+    for before, token in pairwise(tokens):
+        options = (before.token_type == TokenType.WITH and token.text == "(") or (options and token.text != ")")
+        if options and token.text.lower() == "start":
+            token.token_type = TokenType.IDENTIFIER  # with (start='latest'): start begins options of sequences, too
     return tokens
 
 
