@@ -66,6 +66,11 @@ def test_operators_are_on_lines_of_the_file(tmp_path: Path) -> None:
             "a view has no list of columns",
             "line 2, column 13 ",
         ),
+        (
+            TABLE + VIEW + "create table totals (region varchar, n varchar, usd bigint);\n" + TOTALS,
+            "column 'n' of the table is String, and the query's is Int64",
+            "line 4, column 13 ",
+        ),
         (TABLE + VIEW + TOTALS.replace("into", "or replace into"), "alternative is not supported here", "line 3"),
         (TABLE + VIEW + TOTALS.replace("totals", "totals by name"), "by name is not supported here", "line 3"),
         (TABLE + VIEW + TOTALS.replace("totals", "shop.totals"), "db is not supported here", "line 3, column 13 "),

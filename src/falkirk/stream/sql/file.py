@@ -20,15 +20,18 @@ from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats.json import Json
-from falkirk.stream.formats.types import Int64
+from falkirk.stream.formats.types import Int64, schema_of
 from falkirk.stream.sql.parsing import checked_query, statements
 from falkirk.stream.sql.query import compiled
 from falkirk.stream.sql.scalar.times import parsed
-from falkirk.stream.sql.scalar.types import type_of
+from falkirk.stream.sql.scalar.types import sql_type, type_of
+from falkirk.stream.sql.scalar.values import called, family
 from falkirk.stream.sql.text import Text, span
 
 OPTIONS = ("topic", "format", "key", "time", "late", "idle", "start", "changes")
 """What a table says in with (…)."""
+_PLAIN = {"number", "String", "Boolean", "time"}
+"""Kinds of values of which one is never read as another."""
 
 
 def flow_of(path: Path) -> Flow:
@@ -72,7 +75,7 @@ class FileFlow:
     def __init__(self, flow: Flow, text: Text, inserted: set[str]) -> None:
         self.flow, self.text, self.inserted = flow, text, inserted
         self.tables: dict[str, Stream[Any]] = {}
-        self.sinks: dict[str, tuple[list[str], Mapping[str, str]]] = {}
+        self.sinks: dict[str, tuple[Mapping[str, pl.DataType], Mapping[str, str]]] = {}
 
     def add(self, statement: exp.Expr) -> None:
         """One statement. Raises DefinitionError."""
@@ -108,7 +111,7 @@ class FileFlow:
                 schema.this, "the format is not supported in SQL", "format='json', or a flow in Python"
             )
         if name in self.inserted:
-            self.sinks[name] = (list(columns), options)
+            self.sinks[name] = (schema_of(columns) if columns else {}, options)
             return
         given: dict[str, Any] = {**options, "start": options.get("start", "earliest")}
         if options.get("changes") == "weights":
@@ -127,13 +130,21 @@ class FileFlow:
         if isinstance(statement.this, exp.Schema):
             raise self.text.error(table, "insert into has no list of columns", "name them in select: … as NAME")
         stream = self.query(statement.expression, table.name)
-        columns, options = self.sinks.get(table.name, ([], {}))
-        if columns and columns != stream.schema.names():
+        columns, options = self.sinks.get(table.name, ({}, {}))
+        if columns and list(columns) != stream.schema.names():
             raise self.text.error(
                 table,
                 f"the table has the columns {', '.join(columns)}, and the query {', '.join(stream.schema)}",
                 "name and order them as the table does",
             )
+        for name, dtype in columns.items():
+            given = stream.schema[name]
+            if {family(dtype), family(given)} <= _PLAIN and family(dtype) != family(given):
+                raise self.text.error(
+                    table,
+                    f"column {name!r} of the table is {called(dtype)}, and the query's is {called(given)}",
+                    f"cast it: cast({name} as {sql_type(dtype)}) as {name}",
+                )
         if unread := sorted(options.keys() - {"topic", "key", "changes"}):
             raise self.text.error(table, f"{unread[0]}= is for tables that are read", "leave it out")
         unique = [c for c in stream.schema if c in (stream._op.unique or ())] if stream._op.changes else []

@@ -12,6 +12,7 @@ from sqlglot import exp
 from falkirk.blame import did_you_mean
 from falkirk.stream.sql.scalar.expressions import Expressions
 from falkirk.stream.sql.scalar.times import parsed
+from falkirk.stream.sql.scalar.types import sql_type
 from falkirk.stream.sql.text import Text
 
 _ONE = pl.DataFrame({"": [True]})
@@ -66,4 +67,5 @@ def _constant(node: exp.Expr, name: str, dtype: pl.DataType, text: Text) -> Any:
     except Exception as error:
         reason = str(error).split("\n")[0]
         raise text.error(node, f"this is not a value of column {name!r}, which is {dtype}: {reason}") from error
-    raise text.error(node, f"this is {column.dtype}, and column {name!r} is {dtype}", f"cast(… as {dtype})".lower())
+    hint = f"cast(… as {sql_type(dtype)})" if sql_type(dtype) else ""
+    raise text.error(node, f"this is {column.dtype}, and column {name!r} is {dtype}", hint)
