@@ -177,7 +177,7 @@ class Standstills:
         """Of those with more: where it stands, and since when."""
 
     def any(self, positions: Mapping[Tp, int]) -> bool:
-        """Whether there is one. It is said once, and then not again for as long as it takes to notice."""
+        """Whether there is one. After a yes, the time to notice begins again."""
         now = time.monotonic()
         if self._asked is None:
             if now >= self._ask_at:

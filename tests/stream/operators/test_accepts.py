@@ -172,7 +172,7 @@ def test_a_record_that_is_too_large_stops_the_app_with_its_address_and_what_to_d
 def test_or_it_goes_to_the_dead_letters_and_the_rest_is_written() -> None:
     flow = fk.Flow("f")
     rows(flow).sink("out", key="k", value=fk.Json(), on_error=fk.DeadLetter())
-    app = app_of(flow, Accepts(largest=2_000))
+    app = MemoryApp(flow)
     app.layout = Layout(app.layout.partitions, {"out": Accepts(largest=2_000)})
     put(app, "a", "b" * 750, "c" * 700)
     run(app)

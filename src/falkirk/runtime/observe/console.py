@@ -13,7 +13,7 @@ from rich.text import Text
 
 from falkirk.runtime.messages.protocol import Report, Request, percent
 from falkirk.runtime.observe.board import Board, Recovery, StageState
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 MOST = 8
 """This many rows of a table are shown; the rest is counted."""
@@ -62,7 +62,7 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     waits_for = [] if progress is None else _waits_for(board, *progress)
     parts += waits_for or [e.shown for e in board.epochs.values() if e.state == "running"]
     if recoveries := board.recovering():
-        parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
+        parts.append(f"recovering {listed([_in_words(r) for r in recoveries], most=3)}")
     if progress is not None and board.app.tasks:
         done, total = progress
         parts.append(f"{percent(done, total)} of {counted(total, 'input record')}")
