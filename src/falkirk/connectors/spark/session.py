@@ -12,12 +12,14 @@ gone. Then another can be made, but not if the JVM itself has ended: PySpark has
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shlex
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,6 +38,8 @@ from falkirk.connectors.spark.master import addresses, check_master, is_local, i
 from falkirk.connectors.spark.source import source_for
 from falkirk.errors import ConfigError, UnreachableError
 
+logger = logging.getLogger("falkirk.spark")
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,6 +51,9 @@ LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0
 
 ATTEMPTS = 4
 """Of a task, before its job fails. A local Spark gives up after one, unless its master URL says otherwise."""
+
+PAUSES: tuple[float | None, ...] = (0.5, 1.0, 2.0, None)
+"""Seconds after each start of Java that has failed; None: no other start follows."""
 
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 """Names of settings that Spark itself hides."""
@@ -134,7 +141,7 @@ def _session(
     builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
     builder = builder.config(map=chosen)
     try:
-        return ready(_at_the_second_try(lambda: _made(builder, {**chosen, "spark.master": master})))
+        return ready(_started(lambda: _made(builder, {**chosen, "spark.master": master})))
     except (Py4JJavaError, CapturedException) as error:  # with a session, PySpark turns the first into the second
         if (begun := SparkContext._active_spark_context) is not None:
             begun.stop()  # otherwise the next call would take it for a good one
@@ -159,18 +166,23 @@ def _made(builder: SparkSession.Builder, settings: Mapping[str, object]) -> Spar
     return builder.getOrCreate()
 
 
-def _at_the_second_try(make: Callable[[], SparkSession]) -> SparkSession:
-    """A Java killed while it starts leaves nothing behind, so try again. If the second start fails, all will."""
-    with suppress(PySparkRuntimeError):
-        return make()
-    try:
-        return make()
-    except PySparkRuntimeError as error:
-        raise ConfigError(
-            f"Spark's Java does not start: {error}",
-            where=os.environ["JAVA_HOME"],
-            hint="what it has said stands above: is a setting of --spark-set one that it can make sense of?",
-        ) from error
+def _started(make: Callable[[], SparkSession]) -> SparkSession:
+    """A Java that is killed while it starts leaves nothing behind, so another is started. PySpark does not tell whether it
+    was killed or has refused a setting: after some starts that have failed, it is taken for the latter."""
+    for number, pause in enumerate(PAUSES, 1):
+        try:
+            return make()
+        except PySparkRuntimeError as error:
+            if pause is None:
+                raise ConfigError(
+                    f"Spark's Java does not start: {error}",
+                    where=os.environ["JAVA_HOME"],
+                    hint="what it has said stands above: is a setting of --spark-set one that it can make sense of? If it "
+                    "has said nothing, was it killed, or is the memory of this host too small?",
+                ) from error
+            logger.warning("Spark's Java has ended while it started; start %s of %s follows", number + 1, len(PAUSES))
+            time.sleep(pause)
+    raise AssertionError
 
 
 def _no_jvm() -> SparkEnded:
