@@ -64,7 +64,8 @@ def all_commands(context: click.Context, group: click.Group) -> Iterator[tuple[s
 
 
 VERB = re.compile(
-    r"(Clear|Compare|Compute|Count|Delete|Download|List|Pause|Prepare|Print|Process|Rebuild|Resume|Run|Save|Show|Start|Stop|Write)\b"
+    r"(Clear|Compare|Compute|Count|Delete|Divide|Download|List|Pause|Prepare|Print|Process|Rebuild|Resume|Run|Save|Show|Start|Stop"
+    r"|Write)\b"
 )
 NOT_PLAIN = re.compile(
     r"\b(anew|mend|whence|say how|let an?|be one|may be given|an object a|goes? on|no terminal)\b", re.IGNORECASE

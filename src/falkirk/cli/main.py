@@ -61,6 +61,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "pause": LazyCommand("requests", "pause", "Pause an app."),
         "resume": LazyCommand("requests", "resume", "Resume a paused app."),
         "drain": LazyCommand("requests", "drain", "Process what is in the sources now, then stop the app."),
+        "rescale": LazyCommand("rescale", "rescale", "Divide an app's state among another number of tasks."),
         "reset": LazyCommand("reset", "reset", "Clear an app's state, and choose where its sources start."),
         "delete": LazyCommand("delete", "delete", "Delete an app: its topics, its consumer group, its state."),
     },

@@ -265,9 +265,10 @@ def settings_from(**options: Any) -> Settings:
     )
 
 
-def state_settings(**options: Any) -> Settings:
+def state_settings(*, replication: int = -1, **options: Any) -> Settings:
     """Settings from `state_options`. Raises ConfigError."""
-    return Settings(**_reach(options), state_dir=str(options["state_dir"]), checkpoints=options["checkpoints"])
+    state_dir = str(options["state_dir"])
+    return Settings(**_reach(options), state_dir=state_dir, checkpoints=options["checkpoints"], replication=replication)
 
 
 def cluster_settings(*, replication: int = -1, rebuild: Sequence[str] = (), **options: Any) -> Settings:

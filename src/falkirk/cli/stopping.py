@@ -92,9 +92,10 @@ def interruptible(words: str) -> Iterator[None]:
         raise
 
 
-def half_deleted(command: str, app: str) -> str:
-    """These words, where topics of an app are being deleted."""
-    return f"if anything is deleted, {app} cannot run before falkirk {command} {app} has finished: give it again"
+def half_deleted(command: str, app: str, target: str = "") -> str:
+    """These words, where topics of an app are being deleted. `target`: what the command is given, if not the app's name."""
+    again = f"falkirk {command} {target or app}"
+    return f"if anything is deleted, {app} cannot run before {again} has finished: give it again"
 
 
 def _answer(on_signal: Callable[[int, FrameType | None], None]) -> None:

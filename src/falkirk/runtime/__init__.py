@@ -8,6 +8,7 @@ query/            the state of running tasks, over HTTP
 gateway/          HTTP requests and their answers, and the records of sinks for subscribers
 observe/          the board of this host's workers: terminal, log lines, metrics, traces
 inspect/          an app seen from outside, through its topics: status, state, peek, lineage, dead letters
+rescale/          another number of tasks for an app that has ended
 app/              a flow bound to a cluster: stages to topics, tasks, batch parts
 rebuild/          operators that are rebuilt: whether they can be, from where, and the end of a shadow
 messages/         what processes and people tell each other: requests, reports, events

@@ -13,7 +13,13 @@ from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.compatibility import as_recorded, check_moved_sinks, check_stages, stage_records
+from falkirk.runtime.layout.compatibility import (
+    as_recorded,
+    check_moved_sinks,
+    check_stages,
+    check_tasks,
+    stage_records,
+)
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord, TopicRecord
 from falkirk.runtime.layout.preflight import growing_of, matched, roles_of
 from falkirk.runtime.layout.wanted_topics import topics_to_make
@@ -139,6 +145,7 @@ class Cluster:
         stages = stage_records(plan.stages, sizes, known, number)
         if known is not None:
             check_moved_sinks(known, plan)
+            check_tasks(known, plan)
             check_stages(known, stages, losing)
             self._check_rebuilds(known, plan, stages)
         self.plan = plan

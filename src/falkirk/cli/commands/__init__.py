@@ -22,6 +22,7 @@ dlq.py              `dlq`: dead letters, counted, shown, written again
 
 epoch.py            `epoch` and `driver`: the epochs of a batch part
 requests.py         `pause`, `resume`, `checkpoint` and `drain`
+rescale.py          `rescale`: another number of tasks
 reset.py            `reset`: clears the state, and chooses where sources start
 delete.py           `delete`: removes all that an app has
 """

@@ -24,7 +24,14 @@ from falkirk.runtime.app.registries import meet_registries
 from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.compatibility import check_stages, differ_in_partitions, differ_in_topics, is_recorded, keep
+from falkirk.runtime.layout.compatibility import (
+    check_stages,
+    check_tasks,
+    differ_in_partitions,
+    differ_in_topics,
+    is_recorded,
+    keep,
+)
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.layout.preflight import Preflight, preflight
 from falkirk.runtime.layout.wanted_topics import logs_of
@@ -282,6 +289,7 @@ def _firsts(found: Preflight, infos: Mapping[str, TopicInfo], topics: Topics) ->
 def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> None:
     """Raises StateError and SourceError if the flow does not fit the app that ran here before under its name."""
     if found.past.layout is not None:
+        check_tasks(found.past.layout, found.plan)
         check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
         raise SourceError(

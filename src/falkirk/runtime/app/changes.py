@@ -10,7 +10,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import FalkirkError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.compatibility import check_stages
+from falkirk.runtime.layout.compatibility import check_stages, check_tasks
 from falkirk.runtime.layout.layout import StageRecord
 from falkirk.runtime.layout.preflight import Preflight, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
@@ -94,6 +94,7 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     known, refused = found.past.layout, None
     if known is not None:
         try:
+            check_tasks(known, found.plan)
             check_stages(known, found.stages, losing)
             check_rebuilds(found, settings, topics)
         except FalkirkError as error:

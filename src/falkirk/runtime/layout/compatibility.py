@@ -19,7 +19,7 @@ from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 if TYPE_CHECKING:  # `falkirk status` needs no Polars
     from falkirk.stream.stages.plan import Plan, Stage
@@ -58,6 +58,7 @@ def stage_records(
             tuple(sorted(o.topic for o in stage.outputs)),
             tuple(sorted(i.topic for i in stage.inputs if i.among is not None)),
             *moving(stage),
+            before[stage.id].rescaled if stage.id in before else 0,
         )
         for stage in stages
     )
@@ -214,6 +215,22 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
     differences = (error for was, stage in both for error in _differences(was, stage))
     if errors := [*_lost(both, losing), *differences, *_written_again(known, now)]:
         raise _together(errors)
+
+
+def check_tasks(known: LayoutRecord, plan: Plan) -> None:
+    """The stages that scale have as many tasks as the flow says. Raises StateError."""
+    tasks = {stage.id: stage.tasks for stage in known.stages}
+    others = [
+        s.id for s in plan.stages if s.scales and plan.tasks is not None and tasks.get(s.id, plan.tasks) != plan.tasks
+    ]
+    if others:
+        raise StateError(
+            f"the flow has tasks={plan.tasks}, and app {known.app!r} has "
+            f"{listed([f'{tasks[id_]} in stage {id_}' for id_ in others])}",
+            where=f"app {known.app}",
+            hint=f"end it with falkirk drain {known.app}, and divide its state among the new tasks with falkirk rescale "
+            f"APP:FLOW; or leave tasks={tasks[others[0]]}",
+        )
 
 
 def check_moved_sinks(known: LayoutRecord, plan: Plan) -> None:

@@ -165,7 +165,7 @@ def check_unchanged(found: AppResources, now: AppRecord) -> None:
         )
 
 
-def announce(log: ControlTopic, what: Literal["delete", "reset"]) -> None:
+def announce(log: ControlTopic, what: Literal["delete", "reset", "rescale"]) -> None:
     """From here on nobody starts the app."""
     log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
 
@@ -198,7 +198,7 @@ def delete(found: AppResources, settings: Settings, topics: Topics, tell: Tell, 
         with ending("delete", found, settings, topics):
             remove(found, topics, tell, [*found.topics, *(found.published if published else ())])
             remove_folder(found, tell)
-            _remove_topic(found.control, topics, tell)
+            remove_topic(found.control, topics, tell)
     else:
         with alone(found):
             remove_folder(found, tell)
@@ -208,13 +208,13 @@ def remove(found: AppResources, topics: Topics, tell: Tell, names: list[str]) ->
     """Topics, then versions."""
     known = {**found.topics, **found.published}
     for name in names:
-        _remove_topic(known[name], topics, tell)
+        remove_topic(known[name], topics, tell)
     if found.versions is not None and (objects := found.versions.count()[0]):
         found.versions.delete()
         tell(f"{counted(objects, 'object')} under {found.versions.where}")
 
 
-def _remove_topic(known: TopicInfo, topics: Topics, tell: Tell) -> None:
+def remove_topic(known: TopicInfo, topics: Topics, tell: Tell) -> None:
     """Delete a topic; but not another one of its name, which a run has made since another person's command deleted it."""
     now = topics.describe([known.name]).get(known.name)
     if now is None or now.id == known.id:  # a broker that has just started may not show it

@@ -14,10 +14,11 @@ wrote it; each has its own key, as compaction would keep the last of equal keys.
 
 A step record names the layout it ran under, so that no step of an older flow follows one of a newer flow.
 
-A deletion or reset of an app is recorded first, and nobody can run the app until it is finished:
+A deletion, reset or rescaling of an app is recorded first, and nobody can run the app until it is finished:
 
-    ending               a deletion or a reset is under way; null: it is finished
+    ending               it is under way; null: it is finished
     begins               where a reset lets the inputs begin; layouts up to a number are from before
+    rescale              what a rescaling needs, if it is finished by another command (`falkirk.runtime.rescale`)
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ class StageRecord(msgspec.Struct, frozen=True):
     """The number of the layout that last migrated or rebuilt operators of it; 0: none did."""
     shadow: ShadowRecord | None = None
     """What the operators of the last rebuild begin with, if they were rebuilt beside the previous version."""
+    rescaled: int = 0
+    """The number of the layout for which its state was last divided among other tasks; 0: it never was. Its edges hold
+    nothing from before."""
 
     @property
     def recovery(self) -> type[Recovery]:
@@ -132,9 +136,9 @@ class LayoutRecord(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A deletion or a reset in progress."""
+    """A deletion, a reset or a rescaling in progress."""
 
-    what: Literal["delete", "reset"]
+    what: Literal["delete", "reset", "rescale"]
     by: str
     at: int
     """Milliseconds since 1970, UTC."""
@@ -228,10 +232,11 @@ def layout_number(key: bytes | None) -> int | None:
 def check_not_ending(app: str, known: AppRecord) -> None:
     """Raises StateError while a deletion or a reset is in progress: half of what the app had may be gone."""
     if (ending := known.ending) is not None:
+        command = f"falkirk {ending.what} {'APP:FLOW' if ending.what == 'rescale' else app}"
         raise StateError(
             f"a {ending.what} of app {app!r} was begun, and is not finished",
             where=f"by {ending.by}",
-            hint=f"run falkirk {ending.what} {app} again: it finishes what it began",
+            hint=f"run {command} again: it finishes what it began",
         )
 
 

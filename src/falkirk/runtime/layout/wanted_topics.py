@@ -42,8 +42,8 @@ def topics_to_make(
 
 @dataclass(slots=True)
 class _Wanted:
-    """Collects the topics that a flow needs. An edge has as many partitions as the stages before it have tasks. These may
-    come later in the order of the layout: new stages are its last."""
+    """Collects the topics that a flow needs. An edge has as many partitions as the flow says, or as the stages before it have
+    tasks. These may come later in the order of the layout: new stages are its last."""
 
     plan: Plan
     prefix: str
@@ -87,8 +87,9 @@ class _Wanted:
         writers = {output.topic: other for other in self.plan.stages for output in other.outputs}
         for topic in edges:
             self.stage(writers[topic])
+        chosen = self.plan.tasks if stage.scales else None
         for topic in edges:
-            partitions = known[0] if known else max(self.sizes[writers[each].id] for each in edges)
+            partitions = known[0] if known else chosen or max(self.sizes[writers[each].id] for each in edges)
             self.topic(topic, partitions, {**LOG, **self.room})
 
     def batch(self, batch: BatchStage) -> None:

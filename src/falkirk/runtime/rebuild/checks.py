@@ -57,6 +57,12 @@ def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None
             )
         partitions = [TopicPartition(steps, n) for n in numbers[was.id]]
         check_ended(was, now, last_records(settings, partitions), running=bool(topics.group(found.plan.app).members))
+        if now.rescaled and any(isinstance(reader, Edge) for reader in needed.readers):
+            raise StateError(
+                f"the edges into stage {now.id!r} hold only what came since its state was divided among other tasks",
+                where="--rebuild",
+                hint="give the flow another name: it then starts from scratch, beside this one",
+            )
         inputs = {
             InputPartition.at(TopicPartition(i.topic, p), known.topics[i.topic].id): i
             for i in stage.inputs

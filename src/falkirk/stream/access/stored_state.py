@@ -256,9 +256,10 @@ def _newest_incarnation(table: Table, store: ObjectStore) -> str:
 
 
 @contextmanager
-def opened(store: ObjectStore, version: RemoteVersion) -> Iterator[Engine]:
-    """A version's files, copied here for as long as the block lasts. Raises StateError where they are there no more."""
-    with tempfile.TemporaryDirectory(prefix="falkirk-state-") as folder:
+def opened(store: ObjectStore, version: RemoteVersion, within: Path | None = None) -> Iterator[Engine]:
+    """A version's files, copied here for as long as the block lasts. `within`: a folder; None: that for temporary files.
+    Raises StateError where they are there no more."""
+    with tempfile.TemporaryDirectory(prefix="falkirk-state-", dir=within) as folder:
         CheckpointStore(store, version.identity).download(version, Path(folder))
         with closing(Engine(Path(folder), Memory(32 * MIB, 4 * MIB), read_only=True)) as engine:
             yield engine

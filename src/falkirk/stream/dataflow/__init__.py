@@ -9,6 +9,7 @@ exchange.py        how the batch regime brings rows of a key together (place.py:
 records.py         records of a topic, in columns (metadata.py: metadata that can become columns)
 topics.py          inputs and outputs of a stage
 packing.py         rows as bytes, from task to task (arrow.py: the head of an Arrow stream)
+task_tables.py     tables of a task, and what becomes of them in other tasks
 event_time.py      watermarks, and rows that are late
 partitioners.py    checks that keys are in the expected partitions
 hot_keys.py        keys that have most of an operator's rows

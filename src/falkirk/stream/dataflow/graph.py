@@ -28,6 +28,7 @@ class Graph:
         dead_letters: str | None,
         on_error: OnError | None,
         on_failure: OnFailure = "app",
+        tasks: int | None = None,
     ) -> None:
         self.name, self.line, self.regime = name, line, regime
         self.dead_letters = dead_letters
@@ -35,6 +36,8 @@ class Graph:
         self.on_error = on_error
         """The handling of failures in operators without their own `on_error`."""
         self.on_failure = on_failure
+        self.tasks = tasks
+        """Of each stage whose number of tasks can be chosen, if the user has chosen it."""
         self.operators: list[Operator] = []
         self.queries: dict[Operator, str] = {}
         """The SQL of the operators that queries made."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from falkirk.stream.dataflow.exchange import Exchange
     from falkirk.stream.dataflow.partitioners import Partitioners
     from falkirk.stream.dataflow.step import StepRun
+    from falkirk.stream.dataflow.task_tables import TaskTable
 
 RESERVED = "__falkirk"
 """The prefix of Falkirk's internal columns."""
@@ -167,6 +168,8 @@ class Operator(ABC):
     """Whether its tables have many rows for each key. (`falkirk.state.indexed`)"""
     ordered: ClassVar[bool] = False
     """Whether its tables have many rows for each key, each under the key and bytes that put the rows in order."""
+    divides: ClassVar[bool] = True
+    """Whether the state of its tasks can be divided among another number of tasks."""
     main_table: ClassVar[str] = "state"
     """Its default table, for users who name none."""
 
@@ -338,6 +341,11 @@ class Operator(ABC):
     def scales(self) -> Mapping[str, int]:
         """The parts of its aggregates that hold the integers behind decimals, by their columns, and how many digits of each
         are after the point."""
+        return {}
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        """Its tables whose entries are under the first shard of their task. Those of all other tables are under the shard of
+        their key."""
         return {}
 
     def placed_by(self, table: str) -> Key | None:

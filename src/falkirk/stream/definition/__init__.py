@@ -10,6 +10,7 @@ event_time.py     the time column of a source, and how late its rows may be
 windows.py        tumbling, hopping, session and count windows for `group_by`
 regimes.py        regimes (regime_plan.py: with all defaults resolved)
 on_error.py       the handling of failures: Stop, Skip, DeadLetter
+task_numbers.py   how many tasks a stage has
 on_failure.py     what stops when a part fails: the app, or that part alone
 outlets.py        where a sink outside Kafka writes: files, tables of PostgreSQL or Delta Lake
 requests.py       an HTTP endpoint: the fields of requests and of answers

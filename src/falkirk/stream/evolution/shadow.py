@@ -66,6 +66,10 @@ class ShadowStage:
         return self.stage.partitioned_by
 
     @property
+    def scales(self) -> bool:
+        return False
+
+    @property
     def fingerprint(self) -> str:
         return self.stage.fingerprint
 

@@ -20,6 +20,7 @@ from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.on_failure import OnFailure, checked_on_failure
 from falkirk.stream.definition.pattern import TopicLike, checked_topics
 from falkirk.stream.definition.regimes import EagerCheckpoint, Regime, checked_regime
+from falkirk.stream.definition.task_numbers import checked_tasks
 from falkirk.stream.flow.alternatives import FLOW, missing
 from falkirk.stream.flow.changing import SourceChanges, changing, table_source
 from falkirk.stream.flow.joining.lookups import Table, table_of
@@ -55,12 +56,15 @@ class Flow:
         dead_letters: str | None = None,
         on_error: OnError | None = None,
         on_failure: OnFailure = "app",
+        tasks: int | None = None,
     ) -> None:
         """`name` is the app's name. Its consumer group and internal topics begin with this name. It must be unique.
         `regime` applies to all operators unless `with_regime` changes it. The default is `fk.EagerCheckpoint()`.
         `dead_letters` is the topic for records and rows that fail. `on_error` applies to operators that have no
         `on_error` themselves: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. `on_failure` says what a failure stops: the
-        whole app, or with `"part"` only the stage or batch part that has failed. Raises DefinitionError.
+        whole app, or with `"part"` only the stage or batch part that has failed. `tasks` is the number of tasks of each
+        stage behind an exchange; by default, as many as its sources have partitions. To change it later, see
+        docs/how-to/rescale.md. Raises DefinitionError.
         """
         line = user_line()
         check_name(name, "flow", line)
@@ -68,7 +72,8 @@ class Flow:
         chosen = EagerCheckpoint() if regime is None else checked_regime(regime, f"flow {name!r} ({line})")
         chosen_for_errors = checked_on_error(on_error, f"flow {name!r} ({line})")
         stops = checked_on_failure(on_failure, f"flow {name!r} ({line})")
-        self.graph = op.Graph(name, line, chosen, dead_letters, chosen_for_errors, stops)
+        chosen_tasks = checked_tasks(tasks, f"flow {name!r} ({line})")
+        self.graph = op.Graph(name, line, chosen, dead_letters, chosen_for_errors, stops, chosen_tasks)
 
     @overload
     def source(

@@ -49,7 +49,7 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     _check_letters([*stages, *batches])
     check_feedback(graph)
     _check_ids([*stages, *batches])
-    return Plan(graph.name, tuple(stages), tuple(batches), graph.on_failure, _unused(graph))
+    return Plan(graph.name, tuple(stages), tuple(batches), graph.on_failure, _unused(graph), graph.tasks)
 
 
 Needed = Mapping[op.Operator, frozenset[str]]

@@ -59,6 +59,11 @@ class Stage(Protocol):
         ...
 
     @property
+    def scales(self) -> bool:
+        """Whether it can have any number of tasks: it reads only edges, which place all rows by key."""
+        ...
+
+    @property
     def fingerprint(self) -> str: ...
     @property
     def state_schema(self) -> str:
@@ -101,6 +106,8 @@ class Plan:
     """What stops when a stage or a batch part fails."""
     unused: tuple[str, ...] = ()
     """What to say of streams that are defined, and that nothing uses."""
+    tasks: int | None = None
+    """Of each stage that scales, if the flow says so."""
 
     @property
     def planned(self) -> list[PhysicalStage]:

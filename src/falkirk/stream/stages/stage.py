@@ -173,6 +173,10 @@ class PhysicalStage:
         return "topic" if self.sources else "shards"
 
     @property
+    def scales(self) -> bool:
+        return not self.sources and bool(self.edges_in) and all(edge.key is not None for edge in self.edges_in)
+
+    @property
     def fingerprint(self) -> str:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
 

@@ -25,12 +25,15 @@ from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, tog
 from falkirk.stream.dataflow.operator import RESERVED, Operator, Runner, TaskContext
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.task_tables import TaskTable, TimedEntries, keyed_by
 from falkirk.stream.definition.expressions import text, words
 from falkirk.stream.formats import Key, column_key
 from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import CONTEXT, PEERS, SEGMENT, Frame, Functions
 
 ROWS, BACK, OLD = ".rows", ".back", ".old"
+OLD_ENTRIES = pl.Schema({OLD: pl.Int64(), ROWS: pl.Binary()})
+"""The columns of the rows in the order of time."""
 ORDER = f"{RESERVED}.order"
 
 
@@ -135,6 +138,9 @@ class Over(Operator):
 
     def tables(self) -> Sequence[str]:
         return [ROWS, *([BACK] if self.reach else []), *([OLD] if self.forgets else [])]
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        return {OLD: TimedEntries(OLD_ENTRIES, keyed_by(ROWS))} if self.forgets else {}
 
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {ROWS: pl.Schema({**self.kept, **self.parts})}

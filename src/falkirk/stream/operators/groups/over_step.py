@@ -34,12 +34,11 @@ from falkirk.stream.dataflow.operator import RESERVED, Flowing, Runner, TaskCont
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.operators.groups.ends import Ends
 from falkirk.stream.operators.groups.multiset import check_counts
-from falkirk.stream.operators.groups.over import BACK, OLD, ORDER, ROWS, Over
+from falkirk.stream.operators.groups.over import BACK, OLD, OLD_ENTRIES, ORDER, ROWS, Over
 from falkirk.stream.operators.groups.over_frames import CONTEXT, SEGMENT
 
 _GROUP, _COUNT = f"{RESERVED}.group", f"{RESERVED}.count"
 _BY, _LOW, _HIGH, _FROM, _TO = (f"{RESERVED}.{c}" for c in ("by", "low", "high", "from", "to"))
-_OLD = pl.Schema({OLD: pl.Int64(), ROWS: pl.Binary()})
 COPY = 4
 """Bytes of the number of a copy, at the end of a key."""
 AT_ONCE = 20_000
@@ -321,7 +320,7 @@ class OverRunner(Runner):
         """Delete the rows that no frame needs that can still change:  t < watermark − e − d. A row that comes is in frames
         of rows up to e before it, and these have rows up to d before them."""
         found = old.before(state, watermark * self.operator.frame.per_milli - self.operator.frame.width, AT_ONCE)
-        rows = decode_keys(_OLD, found[:AT_ONCE])[ROWS].to_list()
+        rows = decode_keys(OLD_ENTRIES, found[:AT_ONCE])[ROWS].to_list()
         state.put(rows, [None] * len(rows))
         old.delete(state, found, len(rows))
 

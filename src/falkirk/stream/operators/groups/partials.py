@@ -88,6 +88,7 @@ class BestPartials(Partials):
     """The same, with state: the values of the aggregates that need all of them."""
 
     stateful: ClassVar[bool] = True
+    divides: ClassVar[bool] = False  # the second half takes back what each task has sent of its own rows
     main_table: ClassVar[str] = GROUPS
     version: int
 

@@ -24,6 +24,7 @@ from falkirk.state.entries import FARTHEST
 from falkirk.state.indexed import Index
 from falkirk.state.store import State
 from falkirk.stream.dataflow.event_time import BEGINNING
+from falkirk.stream.dataflow.task_tables import TimedEntries, keyed_by
 from falkirk.stream.operators.joins.join_side import Change, SideRunner
 
 ENDS = ".ends"
@@ -31,6 +32,8 @@ AT_ONCE = 20_000
 """Rows that one step drops, about. The next step goes on."""
 PARTS = 8
 """Buckets in the time that a row is kept, at least."""
+BUCKETS = pl.Schema({"bucket": pl.Int64(), "side": pl.Int64(), "key": pl.Binary()})
+"""The columns of an entry."""
 _AT = struct.Struct("<q?")
 
 
@@ -106,6 +109,21 @@ class Expiry:
         state.put(gone, [None] * len(gone))
         over = set(gone)
         return next((_bucket(full) for full in entries if full not in over), None)
+
+
+class Buckets(TimedEntries):
+    """The entries of the buckets, for another number of tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKETS, keyed_by("key"))
+
+    def mark(self, marks: Sequence[bytes | None]) -> bytes | None:
+        """From the first bucket on that any of these tasks has not dropped."""
+        at = [None if mark is None else _AT.unpack(mark) for mark in marks]
+        more = any(found is not None and found[1] for found in at)
+        if None in at and not more:
+            return None
+        return _AT.pack(min(-FARTHEST if found is None else found[0] for found in at), more)
 
 
 def bucket_size(kept: tuple[int, int], unit: int) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
-from falkirk.stream.operators.joins.interval_expiry import ENDS
+from falkirk.stream.dataflow.task_tables import TaskTable
+from falkirk.stream.operators.joins.interval_expiry import ENDS, Buckets
 from falkirk.stream.operators.joins.join import Join
 
 
@@ -55,3 +56,6 @@ class TimedJoin(Join):
 
     def tables(self) -> Sequence[str]:
         return [*super().tables(), ENDS] if self.expire else super().tables()
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        return {ENDS: Buckets()} if self.expire else {}

@@ -99,7 +99,7 @@ class KeyTables:
     def __init__(self, operator: Operator, numbers: Mapping[str, int], first_shard: int) -> None:
         self.operator, self.numbers, self.first_shard = operator, numbers, first_shard
         self.keys = pl.Schema({c: operator.inputs[0].schema[c] for c in operator.state_columns})
-        self.due_keys = pl.Schema({".at": pl.Int64(), **self.keys, ".name": pl.String()})
+        self.due_keys = due_schema(operator)
 
     def due(self, state: State, clock: int) -> pl.DataFrame:
         """The timers that are due, in (time, key, name) order: columns `.at`, those of the key, `.name`."""
@@ -189,6 +189,12 @@ class KeyTables:
                 except Misfit as error:
                     raise UserCodeError(error.what, where=of_key.put_by[table]()) from error
             raise
+
+
+def due_schema(operator: Operator) -> pl.Schema:
+    """The columns of the timers in the order of time."""
+    keys = {c: operator.inputs[0].schema[c] for c in operator.state_columns}
+    return pl.Schema({".at": pl.Int64(), **keys, ".name": pl.String()})
 
 
 def no_row_of(table: str, row: Any, schema: pl.Schema) -> Misfit:

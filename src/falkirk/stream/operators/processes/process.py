@@ -36,12 +36,13 @@ from falkirk.stream.dataflow.partitioners import Partitioners
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.process import KeyContext, Process, Rows, Timer, moment
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.task_tables import TaskTable, TimedEntries, placed_by
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.frames import as_given, misfits
 from falkirk.stream.formats import Key, column_key
 from falkirk.stream.formats.types import schema_of
 from falkirk.stream.operators.groups.versions import changed, check_earlier_tables
-from falkirk.stream.operators.processes.keystate import DUE, TIMERS, KeyState, KeyTables
+from falkirk.stream.operators.processes.keystate import DUE, TIMERS, KeyState, KeyTables, due_schema
 
 _AT_ONCE = 20_000
 """Rows of one run in a batch. Each run reads and writes the state of its keys once."""
@@ -90,6 +91,9 @@ class Processing(Operator):
 
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return self.own_tables
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        return {DUE: TimedEntries(due_schema(self), placed_by(self.key))}
 
     def placed_by(self, table: str) -> Key | None:
         return self.key

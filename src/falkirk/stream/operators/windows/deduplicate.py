@@ -36,6 +36,7 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.task_tables import TaskTable, TimedEntries, placed_by
 from falkirk.stream.definition.event_time import millis, per_milli
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of
@@ -152,6 +153,15 @@ class Deduplicate(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {KEPT: TIMES}
 
+    @property
+    def end_schema(self) -> pl.Schema:
+        """The columns of the entries in the order of time."""
+        return pl.Schema({ENDS: pl.Int64(), **{c: self.schema[c] for c in self.columns}})
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        assert self.partitioned is not None
+        return {ENDS: TimedEntries(self.end_schema, placed_by(self.partitioned))}
+
     def placed_by(self, table: str) -> Key | None:
         return self.partitioned
 
@@ -188,7 +198,7 @@ class DeduplicateRunner(Runner):
         self.operator, self.key, self.columns = operator, operator.partitioned, list(operator.columns)
         self.table, self.partitioners = task.tables[KEPT], task.partitioners
         self.ends = Ends(task.tables[ENDS], task.first_shard)
-        self.end_schema = pl.Schema({ENDS: pl.Int64(), **{c: operator.schema[c] for c in self.columns}})
+        self.end_schema = operator.end_schema
         self.event_time = operator.event_time
         self.unit = per_milli(operator.schema[operator.time]) if operator.time and self.event_time else 1
         self.within = None if operator.within is None else operator.within * self.unit

@@ -20,6 +20,7 @@ import polars as pl
 from falkirk.stream.aggregates.bound import Bound
 from falkirk.stream.dataflow.exchange import Exchange
 from falkirk.stream.dataflow.operator import RESERVED, Operator, Runner, TaskContext
+from falkirk.stream.dataflow.task_tables import TaskTable, TimedEntries, placed_by
 from falkirk.stream.definition.expressions import columns_read, text, words
 from falkirk.stream.definition.windows import END, START, Session
 from falkirk.stream.formats import Key
@@ -129,6 +130,15 @@ class SessionGroup(Operator):
 
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {SESSIONS: self.state_schema}
+
+    @property
+    def end_schema(self) -> pl.Schema:
+        """The columns of the entries in the order of time."""
+        return pl.Schema({END: pl.Int64(), **{c: self.schema[c] for c in self.columns}})
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        assert self.partitioned is not None
+        return {ENDS: TimedEntries(self.end_schema, placed_by(self.partitioned))} if self.expire else {}
 
     def scales(self) -> Mapping[str, int]:
         return {f"{b.name}.{part}": scale for b in self.aggregates.values() for part, scale in b.scales.items()}

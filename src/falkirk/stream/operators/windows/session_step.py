@@ -60,7 +60,7 @@ class SessionRunner(Runner):
         self.fold = SessionFold(group)
         self.schema = group.state_schema
         self.key_schema = pl.Schema({c: group.schema[c] for c in group.state_columns})
-        self.end_schema = pl.Schema({END: pl.Int64(), **{c: group.schema[c] for c in group.columns}})
+        self.end_schema = group.end_schema
         self.unit = per_milli(group.schema[END])
 
     def wake_at(self, state: State) -> int | None:

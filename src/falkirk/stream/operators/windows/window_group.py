@@ -10,7 +10,7 @@ state      (window_end, other columns of the group) → as any group's: those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
@@ -26,6 +26,7 @@ from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, Updates, nulls
 from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.task_tables import ShardSets, TaskTable
 from falkirk.stream.definition.event_time import per_milli
 from falkirk.stream.definition.windows import END, Window
 from falkirk.stream.operators.groups.ends import Ends
@@ -79,6 +80,9 @@ class WindowGroup(Group):
 
     def tables(self) -> Sequence[str]:
         return [*super().tables(), ENDS]
+
+    def task_tables(self) -> Mapping[str, TaskTable]:
+        return {ENDS: ShardSets()}
 
     def asked_by(self, table: str) -> Sequence[str]:
         return self.columns

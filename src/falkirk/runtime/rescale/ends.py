@@ -1,0 +1,107 @@
+"""Where the tasks of an app have ended: the new tasks go on from there.
+
+nothing is on its way    every record of an edge is read; every row for a place outside Kafka is written there
+nothing is half done     no migration or rebuild
+the state is at hand     the checkpoint store has a version of the last step of each task
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from falkirk.checkpoint.ids import Millis, Offset, Step, TopicPartition
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.reading.committed import CommittedReader
+from falkirk.errors import StateError
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.runtime.layout.progress import is_moving, last_records, last_step
+from falkirk.runtime.rescale.record import TaskEnd
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.objects import connect
+from falkirk.state.store import Identity
+from falkirk.stream.definition.names import steps_topic
+from falkirk.stream.stages.plan import Stage
+from falkirk.wording import listed
+
+NONE = TaskEnd(Step(-1), Millis(0), ())
+
+
+def ends_of(known: LayoutRecord, settings: Settings) -> dict[str, tuple[TaskEnd, ...]]:
+    """The ends of each stage's tasks. Raises StateError while something is half done."""
+    steps = steps_topic(settings.prefix, known.app)
+    ends: dict[str, tuple[TaskEnd, ...]] = {}
+    for stage in known.stages:
+        places = [TopicPartition(steps, n) for n in known.numbers[stage.id]]
+        found = [last_step(records) for records in last_records(settings, places)]
+        if any(step is not None and is_moving(stage, step) for step in found):
+            raise StateError(
+                f"the state of stage {stage.id!r} is being migrated or rebuilt",
+                where=f"app {known.app}",
+                hint=f"run the app until falkirk status {known.app} shows no task that does so; then falkirk drain it",
+            )
+        ends[stage.id] = tuple(
+            NONE if step is None else TaskEnd(step.step, step.clock, step.division) for step in found
+        )
+    return ends
+
+
+def check_drained(
+    known: LayoutRecord, stages: Mapping[str, Stage], ends: Mapping[str, tuple[TaskEnd, ...]], settings: Settings,
+    topics: Topics,
+) -> None:  # fmt: skip
+    """Nothing is on its way from one task to another, or to a place outside Kafka. Raises StateError."""
+    read = {r.partition.place: r.end for some in ends.values() for end in some for r in end.division}
+    edges = [
+        TopicPartition(name, p) for name, topic in known.topics.items() if topic.role == "edge"
+        for p in range(topic.partitions)
+    ]  # fmt: skip
+    first, last = topics.offsets(edges, "earliest"), topics.offsets(edges, "latest")
+    behind = {p: (max(first[p], read.get(p, Offset(0))), last[p]) for p in edges}
+    behind = {p: bounds for p, bounds in behind.items() if bounds[0] < bounds[1]}
+    with closing(CommittedReader(settings.cluster())) as reader:
+        # Markers of transactions count in offsets, and are no records.
+        found = reader.read(behind, most=1) if behind else {}
+    left = [f"{p.topic}[{p.partition}]" for p, one in sorted(found.items()) if one.records]
+    outside = {o.topic for stage in stages.values() for o in stage.outputs if o.outlet is not None}
+    if left:
+        what = "places outside Kafka have not got all rows" if left[0].partition("[")[0] in outside else (
+            "rows are on their way between tasks"
+        )  # fmt: skip
+        raise StateError(
+            f"{what}: {listed(left)}",
+            where=f"app {known.app}",
+            hint=f"start the app, and end it with falkirk drain {known.app}: then they are processed",
+        )
+    begun = [s.id for s in known.stages if stages[s.id].partitioned_by == "topic" and NONE in ends[s.id]]
+    if begun:
+        raise StateError(
+            f"stage {begun[0]!r} has tasks that have made no step: where they begin to read is not recorded yet",
+            where=f"app {known.app}",
+            hint=f"start the app, and end it with falkirk drain {known.app}",
+        )
+
+
+def check_versions(known: LayoutRecord, ends: Mapping[str, tuple[TaskEnd, ...]], settings: Settings) -> None:
+    """The checkpoint store has the last state of each task. Raises StateError and DiskError."""
+    missing = [
+        f"{stage.id}/{n} (step {end.step})"
+        for stage in known.stages
+        if stage.stateful
+        for n, end in enumerate(ends[stage.id])
+        if end.step >= 0 and end.step not in copies_of(known, stage, n, settings).versions()
+    ]
+    if missing:
+        raise StateError(
+            f"the checkpoint store does not have the last state of {listed(missing)}",
+            where=settings.checkpoint_url(),
+            hint="give --checkpoints, or --state-dir, as falkirk run has it; and end the app with falkirk drain, not by "
+            "killing it: then each task copies its last state there",
+        )
+
+
+def copies_of(known: LayoutRecord, stage: StageRecord, task: int, settings: Settings) -> CheckpointStore:
+    """The versions of one task."""
+    identity = Identity(known.app, f"{stage.id}/{task}", stage.fingerprint, stage.state, known.incarnation)
+    return CheckpointStore(connect(settings.checkpoint_url()), identity)

@@ -1,0 +1,74 @@
+"""What is recorded of a rescaling, before anything is deleted: all that whoever finishes it needs to know."""
+
+from __future__ import annotations
+
+import msgspec
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step
+from falkirk.checkpoint.records import Division
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
+from falkirk.errors import StateError
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+
+RESCALE = b"rescale"
+"""The key on the control topic."""
+
+
+class TaskEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Where a task has ended."""
+
+    step: Step
+    """The last; −1: it has made none."""
+    clock: Millis
+    division: Division
+
+
+class Rescaling(msgspec.Struct, frozen=True):
+    """A rescaling that was begun."""
+
+    before: LayoutRecord
+    """The app as it was."""
+    ends: dict[str, tuple[TaskEnd, ...]]
+    """Of each stage, by task."""
+    tasks: dict[str, int]
+    """How many each stage is to have."""
+
+    def ended(self, stage: str) -> dict[InputPartition, Offset]:
+        """Up to where the tasks of a stage have read. Of a table that all of them read: where the farthest is."""
+        found: dict[InputPartition, Offset] = {}
+        for r in (r for end in self.ends[stage] for r in end.division):
+            found[r.partition] = max(found.get(r.partition, r.end), r.end)
+        return found
+
+    def first(self, stage: str) -> tuple[Step, Millis]:
+        """The number and the clock of the first step of its new tasks: no step of a task has a lower one before it."""
+        ends = self.ends[stage]
+        return Step(1 + max(end.step for end in ends)), max(end.clock for end in ends)
+
+    def was(self, stage: str) -> StageRecord:
+        """A stage as it was."""
+        return next(was for was in self.before.stages if was.id == stage)
+
+
+def read_rescaling(control: ControlTopic) -> Rescaling | None:
+    """The one that was begun last. Raises StateError if it cannot be understood."""
+    value = None
+    for record in control.read(LAYOUT):
+        if record.key == RESCALE:
+            value = record.value
+    try:
+        return None if value is None else _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StateError(
+            f"what is recorded of the rescaling cannot be read: {error}",
+            hint="finish it with the version of Falkirk that began it",
+        ) from error
+
+
+def write_rescaling(control: ControlTopic, rescaling: Rescaling | None) -> None:
+    """Record it; None: it is finished."""
+    control.append(LAYOUT, RESCALE, None if rescaling is None else msgspec.json.encode(rescaling))
+
+
+# Made at import: the first decoding of a type builds its type information, and two threads that do so at once can crash.
+_decode = msgspec.json.Decoder(Rescaling).decode

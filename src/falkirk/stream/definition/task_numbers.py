@@ -1,0 +1,23 @@
+"""How many tasks the stages behind an exchange have, if the user chooses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from falkirk.errors import DefinitionError
+from falkirk.state.shards import SHARDS
+
+
+def checked_tasks(tasks: Any, where: str) -> int | None:
+    """Checks a user's `tasks`. Raises DefinitionError.
+
+    >>> checked_tasks(8, "flow 'stats'"), checked_tasks(None, "flow 'stats'")
+    (8, None)
+    """
+    if tasks is None or (isinstance(tasks, int) and not isinstance(tasks, bool) and 1 <= tasks <= SHARDS):
+        return tasks
+    raise DefinitionError(
+        f"tasks={tasks!r} is no number of tasks",
+        where=where,
+        hint=f"give 1 to {SHARDS:,}: state is divided among the tasks of a stage in {SHARDS:,} shards",
+    )

@@ -1,0 +1,221 @@
+"""Another number of tasks for an app, on a broker: nothing is lost or doubled, wherever the command is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.bad_input.stand import BID, Stand
+from tests.cli.test_operations import stand
+
+import falkirk as fk
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.transactions.log import KafkaLog
+from falkirk.errors import ConfigError, FalkirkError, StateError
+from falkirk.runtime.layout.app_lookup import layout_of, recorded
+from falkirk.runtime.rescale.rescaling import look, rescale
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.objects import Leftovers
+
+pytestmark = pytest.mark.kafka
+
+__all__ = ["stand"]
+
+REGIMES: dict[str, Callable[[], Any]] = {"eager": fk.EagerCheckpoint, "lazy": fk.LazyCheckpoint}
+
+
+def flow_of(stand: Stand, tasks: int | None, regime: Any = None, *, version: int = 1, **options: Any) -> fk.Flow:
+    """Counts a row for each bidder, behind an exchange."""
+    flow = fk.Flow(stand.name, regime=regime, tasks=tasks)
+    bids = flow.source(f"{stand.prefix}bids", key="auction", value=fk.Json(BID), **options)
+    grouped = bids.group_by("bidder", id="stats", version=version)
+    stats = grouped.agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
+    stats.sink(f"{stand.prefix}stats", key="bidder", value=fk.Json())
+    return flow
+
+
+def scaled(stand: Stand, flow: fk.Flow, said: list[str] | None = None) -> None:
+    """As the command does it."""
+    topics, plan = Topics(stand.settings.cluster()), flow.plan()
+    rescale(look(plan, stand.settings, topics), stand.settings, topics, (said if said is not None else []).append)
+
+
+def tasks_of(stand: Stand) -> dict[str, int]:
+    layout = layout_of(stand.name, stand.settings, Topics(stand.settings.cluster()))
+    return {stage.id: stage.tasks for stage in layout.stages}
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_an_app_goes_on_with_another_number_of_tasks(stand: Stand, regime: str) -> None:
+    stand.topic()
+    stand.bids(100)
+    stand.run(flow_of(stand, None, REGIMES[regime]()))
+    assert [*tasks_of(stand).values()] == [2, 2]
+    for tasks in (5, 1, 3):
+        scaled(stand, flow_of(stand, tasks, REGIMES[regime]()))
+        assert tasks_of(stand)["stats"] == tasks
+        stand.bids(40)
+        stand.run(flow_of(stand, tasks, REGIMES[regime]()))
+    stand.assert_exact(by="bidder")
+    # What the new tasks have logged since is not all of their state: without this host, it comes from the checkpoint store.
+    stand.bids(20)
+    stand.crash(flow_of(stand, 3, REGIMES[regime]()))
+    lose_host(stand)
+    stand.bids(20)
+    stand.run(flow_of(stand, None, REGIMES[regime]()))
+    stand.assert_exact(by="bidder")
+
+
+def lose_host(stand: Stand) -> None:
+    """The stores of this host are gone, and the checkpoint store is not."""
+    for folder in (stand.folder / "state" / stand.name).glob("worker-*"):
+        folder.rename(folder.with_name(f"gone-{folder.name}"))
+
+
+IO: list[tuple[type, str]] = [
+    (ControlTopic, "append"), (Topics, "create"), (Topics, "delete"), (Topics, "delete_groups"), (KafkaLog, "commit"),
+    (CheckpointStore, "upload"), (Leftovers, "delete"),
+]  # fmt: skip
+"""What changes something outside."""
+
+
+class Killed(BaseException):
+    """The command is dead."""
+
+
+@contextmanager
+def killed_after(changes: int) -> Iterator[list[str]]:
+    """Dies when it has made so many changes. A dead process makes no more, in no clean-up either."""
+    done: list[str] = []
+
+    def check() -> None:
+        if len(done) == changes:
+            raise Killed
+
+    def dies(kind: type, name: str) -> Any:
+        real = getattr(kind, name)
+
+        def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            check()
+            found = real(self, *arguments, **options)
+            done.append(name)
+            check()
+            return found
+
+        async def awaited(self: Any, *arguments: Any, **options: Any) -> Any:
+            check()
+            found = await real(self, *arguments, **options)
+            done.append(name)
+            check()
+            return found
+
+        return awaited if kind is KafkaLog else call
+
+    with ExitStack() as stack:
+        for kind, name in IO:
+            stack.enter_context(patch.object(kind, name, dies(kind, name)))
+        yield done
+
+
+@pytest.mark.slow
+def test_a_rescaling_that_is_killed_anywhere_is_finished_by_the_next(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(50)
+    stand.run(flow_of(stand, 2))
+    changes, over, last = 0, False, set[str]()
+    while not over:
+        tasks = 3 if tasks_of(stand)["stats"] == 2 else 2
+        flow = flow_of(stand, tasks)
+        with killed_after(changes) as done:
+            try:
+                scaled(stand, flow)
+                over = True
+            except Killed:
+                last.update(done[-1:])
+        if stands_still(stand) and changes % 5 == 0:
+            with pytest.raises(StateError, match=r"a rescale of app .* was begun, and is not finished"):
+                stand.app(flow)
+        if stands_still(stand) or tasks_of(stand)["stats"] != tasks:
+            scaled(stand, flow)
+        assert not stands_still(stand)
+        assert tasks_of(stand)["stats"] == tasks
+        if over or changes % 5 == 0:
+            stand.bids(10)
+            stand.run(flow)
+        changes += 1
+    assert last == {name for _, name in IO}
+    stand.assert_exact(by="bidder")
+
+
+def stands_still(stand: Stand) -> bool:
+    """Whether a rescaling is not finished."""
+    found = recorded(stand.name, stand.settings, Topics(stand.settings.cluster()))
+    return found is not None and found.ending is not None
+
+
+def test_it_is_refused_where_it_would_lose_something(stand: Stand) -> None:
+    stand.topic()
+    with pytest.raises(ConfigError, match="there is no app"):
+        scaled(stand, flow_of(stand, 3))
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    with pytest.raises(StateError, match=r"the flow has tasks=3, and app '.*' has 2 in stage stats"):
+        stand.run(flow_of(stand, 3))
+    with pytest.raises(StateError, match=r"the flow is another one than app '.*' has run: stage 'stats' has changed"):
+        scaled(stand, flow_of(stand, 3, version=2))
+    with stand.worker(flow_of(stand, 2)) as worker:
+        worker.join()
+        with pytest.raises(ConfigError, match="is running"):
+            scaled(stand, flow_of(stand, 3))
+    # Its worker was not stopped, but died: the checkpoint store lacks the last state.
+    stand.bids(30)
+    stand.crash(flow_of(stand, 2))
+    wait_until_gone(stand)
+    with pytest.raises(StateError, match="the checkpoint store does not have the last state of stats/0 "):
+        scaled(stand, flow_of(stand, 3))
+    stand.run(flow_of(stand, 2))
+    stand.grow(3)
+    with pytest.raises(FalkirkError, match="partitions were added to topic"):
+        scaled(stand, flow_of(stand, 3))
+    assert tasks_of(stand)["stats"] == 2
+
+
+def wait_until_gone(stand: Stand) -> None:
+    topics = Topics(stand.settings.cluster())
+    while topics.group(stand.name).members:
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("edge.stats", "rows are on their way between tasks"),
+        ("files.all", "places outside Kafka have not got all rows"),
+    ],
+)
+def test_rows_that_are_on_their_way_are_not_lost(stand: Stand, log: str, words: str, tmp_path: Path) -> None:
+    """The command says so, and changes nothing."""
+    stand.topic()
+    stand.bids(20)
+
+    def flow(tasks: int) -> fk.Flow:
+        made = flow_of(stand, tasks)
+        bids = made.source("more", topic=f"{stand.prefix}bids", value=fk.Json(BID))
+        bids.sink_parquet("all", str(tmp_path / "all"))
+        return made
+
+    stand.run(flow(2))
+    topic = f"falkirk.{stand.name}.{log}"
+    stand.producer.produce(topic, b"a row", partition=0)
+    assert stand.producer.flush() == 0
+    with pytest.raises(StateError, match=words) as raised:
+        scaled(stand, flow(4))
+    assert f"{topic}[0]" in str(raised.value)
+    assert "falkirk drain" in str(raised.value)
+    assert tasks_of(stand)["stats"] == 2
