@@ -145,7 +145,7 @@ class Cluster:
         stages = stage_records(plan.stages, sizes, known, number)
         if known is not None:
             check_moved_sinks(known, plan)
-            check_tasks(known, plan)
+            check_tasks(plan, sizes, has_run=True)
             check_stages(known, stages, losing)
             self._check_rebuilds(known, plan, stages)
         self.plan = plan

@@ -288,8 +288,8 @@ def _firsts(found: Preflight, infos: Mapping[str, TopicInfo], topics: Topics) ->
 
 def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> None:
     """Raises StateError and SourceError if the flow does not fit the app that ran here before under its name."""
+    check_tasks(found.plan, found.sizes, has_run=found.past.layout is not None)
     if found.past.layout is not None:
-        check_tasks(found.past.layout, found.plan)
         check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
         raise SourceError(

@@ -92,13 +92,13 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     finally:
         record.close()
     known, refused = found.past.layout, None
-    if known is not None:
-        try:
-            check_tasks(known, found.plan)
+    try:
+        check_tasks(found.plan, found.sizes, has_run=known is not None)
+        if known is not None:
             check_stages(known, found.stages, losing)
             check_rebuilds(found, settings, topics)
-        except FalkirkError as error:
-            refused = error
+    except FalkirkError as error:
+        refused = error
     before = {stage.id: stage for stage in known.stages} if known else {}
     now = {stage.id: stage for stage in found.stages}
     stages = [_stage(before.get(stage.id), stage) for stage in found.stages]

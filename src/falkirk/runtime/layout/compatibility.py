@@ -217,19 +217,21 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
         raise _together(errors)
 
 
-def check_tasks(known: LayoutRecord, plan: Plan) -> None:
-    """The stages that scale have as many tasks as the flow says. Raises StateError."""
-    tasks = {stage.id: stage.tasks for stage in known.stages}
-    others = [
-        s.id for s in plan.stages if s.scales and plan.tasks is not None and tasks.get(s.id, plan.tasks) != plan.tasks
-    ]
+def check_tasks(plan: Plan, sizes: Mapping[str, int], *, has_run: bool) -> None:
+    """The stages that scale have as many tasks as the flow says. `sizes`: how many they have, by the topics that exist.
+    Raises StateError."""
+    others = [s.id for s in plan.stages if s.scales and plan.tasks is not None and sizes[s.id] != plan.tasks]
     if others:
+        steps = (
+            f"end it with falkirk drain {plan.app}, and divide its state among the new tasks with falkirk rescale APP:FLOW"
+            if has_run
+            else f"delete its topics, which were made for other numbers of tasks: falkirk delete {plan.app}"
+        )
         raise StateError(
-            f"the flow has tasks={plan.tasks}, and app {known.app!r} has "
-            f"{listed([f'{tasks[id_]} in stage {id_}' for id_ in others])}",
-            where=f"app {known.app}",
-            hint=f"end it with falkirk drain {known.app}, and divide its state among the new tasks with falkirk rescale "
-            f"APP:FLOW; or leave tasks={tasks[others[0]]}",
+            f"the flow has tasks={plan.tasks}, and app {plan.app!r} has "
+            f"{listed([f'{sizes[id_]} in stage {id_}' for id_ in others])}",
+            where=f"app {plan.app}",
+            hint=f"{steps}; or leave tasks={sizes[others[0]]}",
         )
 
 
