@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.bad_input.stand import BID, Stand
+from tests.bad_input.stand import BID, Stand, count
 from tests.cli.test_operations import stand
 
 import falkirk as fk
@@ -70,6 +70,59 @@ def test_an_app_goes_on_with_another_number_of_tasks(stand: Stand, regime: str) 
     stand.bids(20)
     stand.run(flow_of(stand, None, REGIMES[regime]()))
     stand.assert_exact(by="bidder")
+
+
+@pytest.mark.slow
+def test_a_stage_gets_another_regime(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(50)
+    stand.run(flow_of(stand, 2, fk.EagerCheckpoint()))
+    for tasks, name in ((2, "lazy"), (3, "eager"), (3, "lazy")):
+        flow = flow_of(stand, tasks, REGIMES[name]())
+        with pytest.raises(StateError, match=r"the regime of stage 'stats' has changed|the flow has tasks=3"):
+            stand.run(flow)
+        said: list[str] = []
+        scaled(stand, flow, said)
+        assert (name == "lazy") == any("changelog" in words for words in said)
+        stand.bids(30)
+        stand.crash(flow)
+        stand.bids(30)
+        stand.run(flow)
+    stand.assert_exact(by="bidder")
+    changelog = f"falkirk.{stand.name}.changelog.stats"
+    assert changelog not in Topics(stand.settings.cluster()).names()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regime", REGIMES)
+def test_what_is_done_where_a_source_is_read_goes_behind_an_exchange(stand: Stand, regime: str) -> None:
+    """Then the source can get more partitions."""
+    stand.topic()
+    stand.bids(60)
+    stand.run(stand.flow(REGIMES[regime]()))
+
+    def exchanged(tasks: int) -> fk.Flow:
+        flow = fk.Flow(stand.name, regime=REGIMES[regime](), tasks=tasks)
+        bids = flow.source(f"{stand.prefix}bids", key="auction", value=fk.Json(BID), repartition=True)
+        count(bids, f"{stand.prefix}stats")
+        return flow
+
+    with pytest.raises(FalkirkError, match="the inputs of stage 'stats' have changed"):
+        stand.run(exchanged(3))
+    scaled(stand, exchanged(3))
+    assert tasks_of(stand) == {"stats": 3, f"{stand.prefix}bids": 2}
+    stand.bids(40)
+    stand.run(exchanged(3))
+    stand.grow(4)
+    stand.bids(40)
+    stand.run(exchanged(3))
+    scaled(stand, exchanged(5))
+    assert tasks_of(stand) == {"stats": 5, f"{stand.prefix}bids": 2}
+    stand.bids(40)
+    stand.crash(exchanged(5))
+    stand.bids(10)
+    stand.run(exchanged(5))
+    stand.assert_exact()
 
 
 def lose_host(stand: Stand) -> None:

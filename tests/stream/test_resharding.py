@@ -168,13 +168,13 @@ moments = st.lists(
 @settings(max_examples=4)
 @given(parts=st.lists(moments, min_size=2, max_size=4), numbers=st.lists(st.integers(1, 6), min_size=4, max_size=4))
 def test_event_time_goes_on(name: str, parts: list[list[dict[str, Any]]], numbers: list[int]) -> None:
-    """Each part is half a second later than the one before, so that rows are late and windows complete in between."""
+    """Each part is a second later than the one before, so that rows are late and windows complete in between."""
     flow = flow_of(TIMED[name], timed=True)
     one, other = steps(flow, 3), steps(flow, numbers[0])
     (sink,) = [o for s in flow.plan().planned for o in s.operators if o.role == "sink"]
     changes = sink.inputs[0].changes and "final" not in name
     for n, part in enumerate(parts):
-        later = [{**row, "at": row["at"] + 1_000 * n} for row in sorted(part, key=lambda row: row["at"])]
+        later = [{**row, "at": row["at"] * 2 + 1_000 * (n - 1)} for row in part]
         for app in (one, other):
             sent(app, later, 100 * n)
             app.run()

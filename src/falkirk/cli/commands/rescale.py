@@ -16,7 +16,6 @@ from falkirk.runtime.rescale.rescaling import check, look
 from falkirk.runtime.rescale.rescaling import rescale as divide
 from falkirk.state.shards import SHARDS
 from falkirk.stream.flow.load import load_flow
-from falkirk.wording import counted
 
 
 @click.command()
@@ -32,6 +31,7 @@ def rescale(target: str, tasks: int | None, only_check: bool, replication: int, 
     End it with falkirk drain first: then nothing is on its way between its tasks, and the checkpoint store has the state of
     each. Give the same --checkpoints or --state-dir as to falkirk run. The stages behind an exchange get the new number;
     those that read sources keep theirs. The app then continues where it has ended: no record is read twice, none is skipped.
+    The regimes of the stages with state may have changed, too.
 
     If the command is killed, run it again. Until it has finished, the app cannot run.
 
@@ -56,12 +56,12 @@ def rescale(target: str, tasks: int | None, only_check: bool, replication: int, 
     topics = Topics(settings.cluster())
     todo = look(plan, settings, topics)
     app = plan.app
-    for stage, before, after in todo.changes:
-        click.echo(f"stage {stage}: {counted(before, 'task')} → {after}")
+    for change in todo.changes:
+        click.echo(f"stage {change}")
     if todo.begun is None and todo.changes:
         check(todo, settings, topics)
     if not todo.changes:
-        click.echo(f"{app}: its stages have these numbers of tasks")
+        click.echo(f"{app}: its stages have these numbers of tasks, and these regimes")
         if todo.found.known.ending is None:
             return
     if only_check:

@@ -300,8 +300,16 @@ def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
         words += [f"it reads {t}, and did not" for t in sorted(new)]
         if words:
+            behind = (
+                "if only repartition=True is new: end the app with falkirk drain, and let falkirk rescale APP:FLOW take its "
+                "state along; or "
+                if new and all(".edge." in topic for topic in new)
+                else ""
+            )
             yield SourceError(
-                f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
+                f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}",
+                where=where,
+                hint=behind + ANOTHER_NAME,
             )
     if not (was.stateful and now.stateful):
         return
@@ -311,7 +319,8 @@ def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
         yield StateError(
             f"the regime of stage {now.id!r} has changed from {was.regime} to {now.regime}, and its state cannot follow",
             where=where,
-            hint=ANOTHER_NAME,
+            hint="undo the change; or end the app with falkirk drain, and let falkirk rescale APP:FLOW take its state "
+            f"along; or {FROM_SCRATCH}",
         )
     elif now.recovery.requires.same_outputs and was.outputs != now.outputs:
         yield StateError(

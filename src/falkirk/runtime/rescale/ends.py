@@ -74,13 +74,18 @@ def check_drained(
             where=f"app {known.app}",
             hint=f"start the app, and end it with falkirk drain {known.app}: then they are processed",
         )
-    begun = [s.id for s in known.stages if stages[s.id].partitioned_by == "topic" and NONE in ends[s.id]]
+    begun = [s.id for s in known.stages if reads_sources(s, known) and NONE in ends[s.id]]
     if begun:
         raise StateError(
             f"stage {begun[0]!r} has tasks that have made no step: where they begin to read is not recorded yet",
             where=f"app {known.app}",
             hint=f"start the app, and end it with falkirk drain {known.app}",
         )
+
+
+def reads_sources(stage: StageRecord, known: LayoutRecord) -> bool:
+    """Whether the tasks of a stage were the partitions of its topics."""
+    return any(known.topics[topic].role == "source" for topic in stage.inputs)
 
 
 def check_versions(known: LayoutRecord, ends: Mapping[str, tuple[TaskEnd, ...]], settings: Settings) -> None:

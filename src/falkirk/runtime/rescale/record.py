@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step
@@ -9,6 +11,7 @@ from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.stream.stages.plan import Stage
 
 RESCALE = b"rescale"
 """The key on the control topic."""
@@ -34,20 +37,26 @@ class Rescaling(msgspec.Struct, frozen=True):
     """How many each stage is to have."""
 
     def ended(self, stage: str) -> dict[InputPartition, Offset]:
-        """Up to where the tasks of a stage have read. Of a table that all of them read: where the farthest is."""
+        """Up to where the tasks of a stage have read; of a new stage: those of all stages. Of a table that all of them read:
+        where the farthest is."""
         found: dict[InputPartition, Offset] = {}
-        for r in (r for end in self.ends[stage] for r in end.division):
+        for r in (r for end in self._ends(stage) for r in end.division):
             found[r.partition] = max(found.get(r.partition, r.end), r.end)
         return found
 
+    def _ends(self, stage: str) -> Sequence[TaskEnd]:
+        return self.ends.get(stage) or [end for some in self.ends.values() for end in some]
+
     def first(self, stage: str) -> tuple[Step, Millis]:
         """The number and the clock of the first step of its new tasks: no step of a task has a lower one before it."""
-        ends = self.ends[stage]
+        ends = self._ends(stage)
         return Step(1 + max(end.step for end in ends)), max(end.clock for end in ends)
 
-    def was(self, stage: str) -> StageRecord:
-        """A stage as it was."""
-        return next(was for was in self.before.stages if was.id == stage)
+    def was(self, stage: Stage) -> StageRecord:
+        """A stage as it was; for a new one: the one that has read its sources."""
+        by_id = {was.id: was for was in self.before.stages}
+        topics = {i.topic for i in stage.inputs}
+        return by_id.get(stage.id) or next(was for was in by_id.values() if topics & set(was.inputs))
 
 
 def read_rescaling(control: ControlTopic) -> Rescaling | None:

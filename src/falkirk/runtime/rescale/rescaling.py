@@ -49,7 +49,7 @@ from falkirk.runtime.rebuild.shadows import find_shadow
 from falkirk.runtime.rescale.ends import check_drained, check_versions, ends_of
 from falkirk.runtime.rescale.record import Rescaling, read_rescaling, write_rescaling
 from falkirk.runtime.rescale.states import first_steps, write_states
-from falkirk.runtime.rescale.target import Change, Target, check_cluster, target_of
+from falkirk.runtime.rescale.target import MADE_AGAIN, Change, Target, check_cluster, target_of
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.stages.plan import Plan
@@ -76,7 +76,7 @@ class Rescale:
 
     @property
     def changes(self) -> Sequence[Change]:
-        """The stages that get another number of tasks."""
+        """What changes in the stages."""
         return self.target.changes(self.before)
 
 
@@ -160,7 +160,7 @@ def _make_topics(
     """Delete the topics of the old tasks, make those of the new ones, and record the layout."""
     target, before = todo.target, begun.before
     for name, info in todo.found.topics.items():
-        if name in target.topics:
+        if name in target.topics or (name in before.topics and before.topics[name].role in MADE_AGAIN):
             remove_topic(info, topics, lambda what: tell(f"deleted {what}"))
     for name, (partitions, config) in target.topics.items():
         topics.create(name, partitions, settings.replication, config)

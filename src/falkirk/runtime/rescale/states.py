@@ -25,11 +25,13 @@ from falkirk.connectors.kafka.app_topics.epochs import publisher_log
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.host.identity import fresh_nonce
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.compatibility import TIMES
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.layout.progress import last_records, last_step
-from falkirk.runtime.rescale.ends import copies_of
+from falkirk.runtime.rescale.ends import copies_of, reads_sources
 from falkirk.runtime.rescale.record import Rescaling
 from falkirk.runtime.rescale.target import Target
+from falkirk.state import schema
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import MIB, Memory
 from falkirk.state.memory import MemoryStore
@@ -37,7 +39,8 @@ from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress, Reader
 from falkirk.stream.access.stored_state import opened
-from falkirk.stream.evolution.resharding import Pair, Resharding
+from falkirk.stream.evolution.resharding import Pair, Resharding, source_times
+from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.wording import counted
 
 BASE = Offset(0)
@@ -116,8 +119,6 @@ def write_states(
 ) -> None:  # fmt: skip
     """The state of each task as the version of its first step. Those that are there already stay. Raises DiskError,
     AwayError and StateError."""
-    moved = {change.stage for change in target.changes(rescaling.before)}
-    writers = {o.topic: s.id for s in target.plan.stages for o in s.outputs if o.kind == "edge"}
     for stage in target.plan.planned:
         own = [bound for bound in tasks if bound.task.id.stage == stage.id and bound.task.recovery.keeps_state]
         todo = [
@@ -125,22 +126,38 @@ def write_states(
         ]
         if not todo:
             continue
-        others = [edge.id for edge in stage.edges_in if writers[edge.topic] in moved]
         with ExitStack() as stack:
-            before = list(_states(rescaling, stage.id, settings, folder, stack))
-            resharding = Resharding(stage, before, target.tasks[stage.id], others)
+            before = list(_states(rescaling, stage, settings, folder, stack))
+            divided = _divided(rescaling, target, stage, before)
             for bound in todo:
-                pairs = resharding.pairs(bound.task.id.partition)
+                pairs = divided(bound.task.id.partition)
                 count = _upload(_copies(now, bound, settings), now, bound, first[bound.task.steps], pairs, folder)
                 tell(f"task {bound.task.id}: {counted(count, 'row')} of state")
 
 
-def _states(rescaling: Rescaling, stage: str, settings: Settings, folder: Path, stack: ExitStack) -> Iterator[Reader]:
+def _divided(
+    rescaling: Rescaling, target: Target, stage: PhysicalStage, before: Sequence[Reader]
+) -> Callable[[int], Iterator[Pair]]:
+    """What each task of a stage has, of the states of the old tasks."""
+    was = rescaling.was(stage)
+    if was.id != stage.id:
+        kept = schema.numbers(was.state).get(TIMES)
+        return lambda task: iter(()) if kept is None else source_times(stage, before[task], kept[0])
+    moved = target.moved(rescaling.before)
+    writers = {o.topic: s.id for s in target.plan.stages for o in s.outputs if o.kind == "edge"}
+    others = [edge.id for edge in stage.edges_in if writers[edge.topic] in moved]
+    by_topic = reads_sources(was, rescaling.before)
+    return Resharding(stage, before, target.tasks[stage.id], others, by_topic=by_topic).pairs
+
+
+def _states(
+    rescaling: Rescaling, stage: PhysicalStage, settings: Settings, folder: Path, stack: ExitStack
+) -> Iterator[Reader]:
     """The last state of each old task of a stage."""
     was, store = rescaling.was(stage), connect(settings.checkpoint_url())
-    for task, end in enumerate(rescaling.ends[stage]):
-        if end.step < 0:
-            yield MemoryStore(Identity(rescaling.before.app, f"{stage}/{task}", ""))
+    for task, end in enumerate(rescaling.ends[was.id]):
+        if end.step < 0 or not was.stateful:
+            yield MemoryStore(Identity(rescaling.before.app, f"{was.id}/{task}", ""))
         else:
             version = copies_of(rescaling.before, was, task, settings).read(end.step)
             yield stack.enter_context(opened(store, version, folder))

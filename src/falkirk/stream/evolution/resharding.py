@@ -39,11 +39,20 @@ class Resharding:
     """The division of one stage's state."""
 
     def __init__(
-        self, stage: PhysicalStage, before: Sequence[Reader], tasks: int, others: Collection[str] = ()
+        self,
+        stage: PhysicalStage,
+        before: Sequence[Reader],
+        tasks: int,
+        others: Collection[str] = (),
+        *,
+        by_topic: bool | None = None,
     ) -> None:
         """`before`: the state of each task so far. `tasks`: how many there are now. `others`: the edges into the stage that
-        other tasks send over now."""
+        other tasks send over now. `by_topic`: whether the tasks so far were the partitions of a topic, each with keys of all
+        shards; None: as now."""
         self.stage, self.before, self.tasks, self.others = stage, before, tasks, set(others)
+        self.now_by_topic = stage.partitioned_by == "topic"
+        self.by_topic = self.now_by_topic if by_topic is None else by_topic
         numbers = stage.tables
         self.own: dict[int, TaskTable] = {
             numbers[o.id, name]: table for o in stage.keeping for name, table in o.task_tables().items()
@@ -53,7 +62,7 @@ class Resharding:
     @property
     def moves(self) -> bool:
         """Whether shards change their task."""
-        return len(self.before) != self.tasks
+        return len(self.before) != self.tasks or self.by_topic != self.now_by_topic
 
     def pairs(self, task: int) -> Iterator[Pair]:
         """All that one of the new tasks has, each key once."""
@@ -61,7 +70,7 @@ class Resharding:
         from_tasks = [u for u in range(len(self.before)) if _meet(self._range(u), ours)] if self.moves else [task]
         for u in from_tasks:
             yield from self._keyed(u, ours)
-        first = shard_range(task, self.tasks).start
+        first = 0 if self.now_by_topic else shard_range(task, self.tasks).start
         if self.moves:
             yield from self._migrated(from_tasks[0], first)
             for number, table in self.own.items():
@@ -70,7 +79,8 @@ class Resharding:
             yield from self._times(from_tasks, first)
 
     def _range(self, u: int) -> range:
-        return shard_range(u, len(self.before))
+        """The shards of an old task. What belongs to the task is under the first."""
+        return range(SHARDS) if self.by_topic else shard_range(u, len(self.before))
 
     def _keyed(self, u: int, ours: range) -> Iterator[Pair]:
         """What an old task has under these shards."""
@@ -116,7 +126,7 @@ class Resharding:
         return self.before[u].scan(prefix, prefix_end(prefix))
 
     def _times(self, from_tasks: Sequence[int], first: int) -> Iterator[Pair]:
-        """What is known of event time."""
+        """What is known of event time. What sources have told stays with those who read them (`source_times`)."""
         found: dict[tuple[object, ...], list[bytes]] = {}
         for u in from_tasks:
             for key, value in self._own(u, self.times):
@@ -124,12 +134,22 @@ class Resharding:
         for name, values in found.items():
             kind, edge = name
             others = kind == "from" and edge in self.others
-            if self.moves and kind == "to":
+            if self.moves and kind != "from":
                 continue  # a new task has said nothing yet
             if self.moves or others:
                 unknown = [Times()] * (len(from_tasks) - len(values))
                 values = [_encode(merged([*map(_decode, values), *unknown], others=others))]
             yield encode_key(self.times, first, [kind, edge]), values[0]  # type: ignore[list-item]
+
+
+def source_times(stage: PhysicalStage, before: Reader, table: int) -> Iterator[Pair]:
+    """What a task knew of the stage's sources, for the task that reads the same partitions now, and keeps nothing else.
+    `table`: the number of the table with the times, before."""
+    prefix = encode_key(table, 0, ["source"])
+    for key, value in before.scan(prefix, prefix_end(prefix)):
+        name = decode_key(key)[2]
+        if stage.watermarked and any(source.id == name[1] for source in stage.sources):
+            yield encode_key(stage.time_table, 0, name), value
 
 
 def merged(times: Sequence[Times], *, others: bool) -> Times:
