@@ -86,8 +86,10 @@ def test_what_the_log_of_a_backfill_says() -> None:
         backfilled(epochs, "t")
     epochs.admit(Offset(1), Abandoned(Epoch(0), Millis(2), "asked for"))
     assert backfilled(epochs, "t") is None, "one that was given up is none"
-    epochs.admit(Offset(2), Opened(Epoch(1), Millis(3), (), (), "f"))
+    epochs.admit(Offset(2), Opened(Epoch(1), Millis(3), (), (), "f", stages=("s",)))
     epochs.admit(Offset(3), Completed(Epoch(1), Millis(4), (), 0))
     found = backfilled(epochs, "t")
     assert found is not None
     assert found.base == 2, "bases are named by the opening that counts"
+    assert found.made(TaskId("s", 0))
+    assert not found.made(TaskId("added-later", 0))

@@ -55,7 +55,7 @@ def backfilled(epochs: Epochs, where: str) -> Backfilled | None:
     """The complete backfill by its records, or None. Raises StateError while it is open."""
     if epochs.kept:
         complete = epochs.kept[-1]
-        return Backfilled(complete.opening, complete.opened.division)
+        return Backfilled(complete.opening, complete.opened.division, complete.opened.stages)
     if epochs.open and epochs.opened is not None:
         raise StateError(
             "a backfill of the app is under way: its states are not complete",
@@ -66,8 +66,11 @@ def backfilled(epochs: Epochs, where: str) -> Backfilled | None:
 
 
 async def begin(stores: Stores, owned: Owned) -> None:
-    """Begin a named and read task without steps: with the backfill's state and division, or empty. Raises StateError."""
+    """Begin a named and read task without steps: with the backfill's state and division, or empty, as a task of a stage that
+    was added after the backfill. Raises StateError."""
     found = await stores.backfilled()
+    if found is not None and not found.made(owned.task.id):
+        found = None
     base = found.base if found is not None and owned.task.recovery.keeps_state else Offset(-1)
     if owned.opened().progress.base != base:
         await replace(stores, owned, base)

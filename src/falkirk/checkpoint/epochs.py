@@ -52,6 +52,8 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """Host and process, for people."""
     adds: bool = False
     """Whether its rows are added to those that are there (history="new"). Older records do not say it."""
+    stages: tuple[str, ...] = ()
+    """Of a backfill: the stages whose states it makes. Empty: an older record, which does not say it."""
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):

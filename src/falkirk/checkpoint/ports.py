@@ -201,6 +201,12 @@ class Backfilled(NamedTuple):
     """The offset of its opening record: its name."""
     division: Division
     """What it read of all sources. The app reads what comes after it."""
+    stages: tuple[str, ...] = ()
+    """The stages whose states it made, and no later ones. Empty: it does not say."""
+
+    def made(self, task: TaskId) -> bool:
+        """Whether it made the state of this task."""
+        return not self.stages or task.stage in self.stages
 
 
 class Stores(Protocol):

@@ -84,11 +84,13 @@ class Stand:
         for name, partitions in {"bids": PARTITIONS, **NOTES}.items():
             self.topics.create(prefix + name, partitions, 1, {})
         self.made = 0
+        self.more = ""
+        """What was added to the flow."""
 
     def app(self, name: str) -> str:
         """An app of this name in a file of its own."""
         path = self.folder / f"{name}.py"
-        path.write_text(FLOW.replace("PREFIX", self.prefix).replace("NAME", f"{self.prefix}{name}"))
+        path.write_text((FLOW + self.more).replace("PREFIX", self.prefix).replace("NAME", f"{self.prefix}{name}"))
         return f"{path}:flow"
 
     def append(self, count: int) -> None:

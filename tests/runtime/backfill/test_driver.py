@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -132,6 +133,27 @@ def test_a_state_that_is_lost_comes_back_from_the_checkpoint_store_or_is_an_erro
     other = (stand.folder / "other").as_uri()
     said = stand.run("run", "filled", "--until", "end", "--checkpoints", other, code=7)
     assert "is not in the checkpoint store" in clean(said), "a changelog alone does not make such a state again"
+
+
+def test_a_stage_that_is_added_later_begins_without_the_backfill(stand: Backfills) -> None:
+    stand.append(1_000)
+    stand.fill("filled")
+    stand.run("run", "filled", "--until", "end")
+    stand.more = """
+bids.group_by("price", id="prices").agg(n=fk.len()).sink("prices", topic="NAME-prices", key="price", value=fk.Json())
+again = flow.source("again", topic="PREFIXbids", key="auction", value=fk.Json(BID))
+again.group_by("bidder", id="again-by").agg(n=fk.len(), sum=fk.sum("price")).sink(
+    "again", topic="NAME-again", key="bidder", value=fk.Json()
+)
+"""
+    stand.append(1_000)
+    stand.run("run", "filled", "--until", "end")
+    shutil.rmtree(stand.folder / "state-filled" / f"{stand.prefix}filled")
+    stand.append(500)
+    stand.run("run", "filled", "--until", "end")
+    assert stand.table("filled", "again") == stand.table("filled", "bidders"), "from where start= says"
+    counted = sum(json.loads(value)["n"] for value in stand.table("filled", "prices").values())
+    assert counted == 1_500 - 3, "from then on; three of them are no bids"
 
 
 def test_an_app_that_has_run_is_refused_and_runs_on(stand: Backfills, monkeypatch: pytest.MonkeyPatch) -> None:

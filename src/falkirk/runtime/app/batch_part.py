@@ -35,6 +35,11 @@ class BoundBatch:
     """What topics accept."""
 
     @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages whose states an epoch makes: those of a backfill."""
+        return ()
+
+    @property
     def openings(self) -> TopicPartition:
         """Where epochs are opened and ended."""
         return TopicPartition(self.epochs, 0)

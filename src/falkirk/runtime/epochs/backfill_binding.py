@@ -23,6 +23,12 @@ class BoundBackfill(BoundBatch):
     incarnation: str
     tasks: tuple[BoundTask, ...]
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """All of them."""
+        assert isinstance(self.stage, BackfillStage)
+        return tuple(stage.id for stage in self.stage.stages)
+
     def job(self, epochs: Epochs) -> BackfillJob:
         """The work of the open backfill."""
         assert epochs.opened is not None

@@ -175,7 +175,8 @@ class Driver:
         read = division(epochs, batch.stage.regime.history, starts, batch.ends(topics))
         who = f"{host_name()} {os.getpid()}"
         adds = batch.stage.regime.history == "new"
-        opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who, adds)
+        fingerprint = batch.stage.fingerprint
+        opened = Opened(epochs.next, self._clock.now(), read, outputs, fingerprint, who, adds, batch.stages)
         run(propose(self._log, batch.openings, epochs, opened))
 
     def _watch(self) -> None:
