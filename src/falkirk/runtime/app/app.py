@@ -25,10 +25,9 @@ from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import (
+    check_same_flow,
     check_stages,
     check_tasks,
-    differ_in_partitions,
-    differ_in_topics,
     is_recorded,
     keep,
 )
@@ -123,21 +122,23 @@ def prepare(
     backfill: bool = False,
     losing: Collection[str] = (),
     beside: str = "",
+    since: LayoutRecord | None = None,
 ) -> App:
     """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, number its tasks. With
     `backfill`, the layout records that one exists: workers find it there (`runtime.backfill.look`). The state of the
-    operators `losing` need not be kept. `beside`: for a shadow, the app that it is beside.
+    operators `losing` need not be kept. `beside`: for a shadow, the app that it is beside. `since`: for a worker that has run
+    with this layout, and does not take the app back to its flow if that has been changed (OutgrownError).
 
     Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError, and then makes nothing.
     """
-    app = _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=True)
+    app = _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, since=since, making=True)
     assert app is not None
     return app
 
 
 def prepared(plan: Plan, settings: Settings, topics: Topics) -> App | None:
     """The same, if all of it has been made and recorded; None otherwise. Makes and records nothing. Raises as `prepare`."""
-    return _prepare(plan, settings, topics, backfill=False, losing=(), beside="", making=False)
+    return _prepare(plan, settings, topics, backfill=False, losing=(), beside="", since=None, making=False)
 
 
 def _prepare(
@@ -148,11 +149,14 @@ def _prepare(
     backfill: bool,
     losing: Collection[str],
     beside: str,
+    since: LayoutRecord | None,
     making: bool,
 ) -> App | None:
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
     with closing(ControlTopic(settings.cluster(), control)) as record:
         found = preflight(plan, settings, topics, record, backfill=backfill)
+        if since is not None:
+            check_same_flow(since, found.past.layout)
         check_fit(found, steps, losing)
         check_rebuilds(found, settings, topics)
         meet_registries(found.plan)
@@ -167,9 +171,11 @@ def _prepare(
         if not making and not is_recorded(found.past.layout, stages, recorded):
             return None
         known = keep(record, found.past, plan.app, stages, recorded, beside)
-    if differ_in_topics(known.stages, stages) or differ_in_partitions(known.topics, recorded):
-        # Another process has seen other topics, or more partitions of them: look again.
-        return _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=making)
+    if not is_recorded(known, stages, recorded):
+        # Another process was first, with other topics, more partitions or another flow: look again, as if we began now.
+        return _prepare(
+            plan, settings, topics, backfill=backfill, losing=losing, beside=beside, since=since, making=making
+        )
     return _bind(found, known, infos, settings, topics)
 
 

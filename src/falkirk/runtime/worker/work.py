@@ -20,7 +20,7 @@ from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.identity import hold, identity
 from falkirk.runtime.host.logs import about
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.compatibility import differ_in_topics
+from falkirk.runtime.layout.compatibility import check_same_flow
 from falkirk.runtime.layout.layout import read_layout
 from falkirk.runtime.messages.protocol import LEFT, REBUILDING, STOPPED, WAITING, Report, TaskReport
 from falkirk.runtime.messages.stats import Stats
@@ -77,13 +77,11 @@ def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> No
 
 def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -> App:
     """The app with the topics that have joined its sources, here or in the layout that another worker has recorded. Raises
-    the error if the app has continued with another flow."""
+    OutgrownError if the app has continued with another flow."""
     with closing(ControlTopic(settings.cluster(), app.control)) as control:
-        now = read_layout(control)
-    if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
-        raise why
+        check_same_flow(app.recorded, read_layout(control))
     logger.warning("%s: the tasks are handed over after their last steps, and then taken over again", why.what)
-    return prepare(app.plan, settings, topics)
+    return prepare(app.plan, settings, topics, since=app.recorded)
 
 
 class LeftOut:
