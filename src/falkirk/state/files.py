@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import BinaryIO, ParamSpec
@@ -129,6 +129,7 @@ def discard_folder(path: Path) -> None:
 
 @_raises_disk_error
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all that is in it; a missing one is fine."""
-    if path.exists():
-        shutil.rmtree(path)
+    """Remove a folder with all that is in it; a missing one is fine. Another process may be removing it, too."""
+    while path.exists():
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)

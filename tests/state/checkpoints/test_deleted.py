@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from obstore.store import ObjectStore
 from tests.state.checkpoints.copies import NOW, WHOSE, advance, made, objects, upload
 
 from falkirk.state.checkpoints import CheckpointStore
-from falkirk.state.objects import connect
+from falkirk.state.objects import Leftovers, connect
 from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import Identity, Progress
 
@@ -88,3 +90,18 @@ def test_bases_are_no_versions_and_go_when_versions_have_followed_on_them(tmp_pa
     assert copies.base(3) is None
     copies.download(copies.read(1), made(tmp_path / "again"))
     store.close()
+
+
+def test_two_who_delete_an_app_at_once_both_come_to_the_end(tmp_path: Path) -> None:
+    url, begin = (tmp_path / "remote").as_uri(), threading.Barrier(2)
+
+    def delete(_: int) -> None:
+        begin.wait()
+        Leftovers(connect(url), "app", "one").delete()
+
+    for _ in range(10):
+        for task in range(8):
+            obstore.put(connect(url), f"app/one/stats/{task}/files/f", b"1")
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(delete, range(2)))
+        assert not (tmp_path / "remote/app/one").exists()
