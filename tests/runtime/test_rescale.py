@@ -19,6 +19,9 @@ from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ConfigError, FalkirkError, StateError
 from falkirk.runtime.layout.app_lookup import layout_of, recorded
+from falkirk.runtime.layout.deleting import AppResources, app_resources
+from falkirk.runtime.layout.layout import LayoutRecord
+from falkirk.runtime.layout.resetting import reset, starts_at
 from falkirk.runtime.rescale.rescaling import look, rescale
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import Leftovers
@@ -210,6 +213,37 @@ def stands_still(stand: Stand) -> bool:
     """Whether a rescaling is not finished."""
     found = recorded(stand.name, stand.settings, Topics(stand.settings.cluster()))
     return found is not None and found.ending is not None
+
+
+@pytest.mark.slow
+def test_a_reset_ends_a_rescaling_that_is_half_done(stand: Stand) -> None:
+    """The next one, killed before it has recorded what it does, is not taken for the one from before the reset."""
+    stand.topic()
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    topics = Topics(stand.settings.cluster())
+    with pytest.raises(Killed), killed_after(9):
+        scaled(stand, flow_of(stand, 3))
+    assert stands_still(stand)
+    found = app_resources(stand.name, stand.settings, topics)
+    reset(found, stand.settings, topics, starts_at(layout_before(found), ["earliest"], topics), lambda _: None)
+    assert not stands_still(stand)
+    stand.bids(20)
+    stand.run(flow_of(stand, 3))
+    with pytest.raises(Killed), killed_after(1):
+        scaled(stand, flow_of(stand, 4))
+    assert stands_still(stand)
+    scaled(stand, flow_of(stand, 4))
+    stand.bids(10)
+    stand.run(flow_of(stand, 4))
+    assert tasks_of(stand)["stats"] == 4
+    last = {value["bidder"]: value["n"] for value in stand.values("stats")}
+    assert sum(last.values()) == stand.sent
+
+
+def layout_before(found: AppResources) -> LayoutRecord:
+    assert found.known.last is not None
+    return found.known.last
 
 
 def test_it_is_refused_where_it_would_lose_something(stand: Stand) -> None:

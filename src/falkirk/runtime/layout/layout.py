@@ -39,7 +39,7 @@ from falkirk.state.shards import SHARDS
 
 FORMAT = 1
 
-ENDING, BEGINS = b"ending", b"begins"
+ENDING, BEGINS, RESCALE = b"ending", b"begins", b"rescale"
 """Keys on the control topic, beside those of layouts."""
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.deleting import AppResources, Tell, ending, remove, remove_folder
-from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, LayoutRecord, Start, read_app_record
+from falkirk.runtime.layout.layout import BEGINS, ENDING, RESCALE, Begins, LayoutRecord, Start, read_app_record
 from falkirk.stream.definition.names import BACKFILL, control_topic, epochs_topic
 
 To = str | int | Mapping[str, Mapping[int, int]]
@@ -127,4 +127,5 @@ def reset(found: AppResources, settings: Settings, topics: Topics, starts: Mappi
                     hint="what that reset has chosen counts; falkirk run starts the app from there",
                 )
             log.append(LAYOUT, BEGINS, msgspec.json.encode(begins))
+            log.append(LAYOUT, RESCALE, None)  # a rescaling that was begun before is of what is deleted now
             log.append(LAYOUT, ENDING, None)

@@ -10,11 +10,8 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step
 from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
-from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.runtime.layout.layout import RESCALE, LayoutRecord, StageRecord
 from falkirk.stream.stages.plan import Stage
-
-RESCALE = b"rescale"
-"""The key on the control topic."""
 
 
 class TaskEnd(msgspec.Struct, frozen=True, array_like=True):
