@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pytest
 from tests.bad_input.stand import BID, Stand, count
-from tests.cli.test_operations import stand
+from tests.cli.test_operations import Desk, stand
 
 import falkirk as fk
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -25,6 +26,7 @@ from falkirk.runtime.layout.resetting import reset, starts_at
 from falkirk.runtime.rescale.rescaling import look, rescale
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import Leftovers
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = pytest.mark.kafka
 
@@ -132,6 +134,40 @@ def lose_host(stand: Stand) -> None:
     """The stores of this host are gone, and the checkpoint store is not."""
     for folder in (stand.folder / "state" / stand.name).glob("worker-*"):
         folder.rename(folder.with_name(f"gone-{folder.name}"))
+
+
+@pytest.mark.slow
+def test_a_stage_can_lose_the_state_that_a_rescaling_has_divided_and_have_other_state(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(30)
+
+    def flow(tasks: int, version: int) -> str:
+        counted = f'group_by("price", id="prices", version={version}).agg(n=fk.len())'
+        rows = counted if version else 'repartition("price", id="prices").select("price", n=fk.lit(1))'
+        return f"""
+flow = fk.Flow(NAME, tasks={tasks})
+value = fk.Json({{"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}})
+bids = flow.source(PREFIX + "bids", key="auction", value=value)
+bids.{rows}.sink(PREFIX + "prices", key="price", value=fk.Json())
+"""
+
+    def added(text: str, *options: str) -> list[dict[str, int]]:
+        """What 20 bids more add to the sink."""
+        before = {(one.tp, one.offset) for one in stand.read(f"{stand.prefix}prices")}
+        desk = Desk(stand.brokers, stand.folder / "state")
+        assert desk.give("plan", stand.target(text), "--apply", *options)[0] == 0
+        for _ in range(2):
+            stand.bids(10)
+            stand.go_on(text)
+        now = [one for one in stand.read(f"{stand.prefix}prices") if (one.tp, one.offset) not in before]
+        return [orjson.loads(one.value or b"") for one in now]
+
+    stand.go_on(flow(2, 1))
+    scaled(stand, load_flow(stand.target(flow(3, 1))))
+    stand.bids(10)
+    stand.go_on(flow(3, 1))
+    assert len(added(flow(3, 0), "--drop", "prices")) == 20
+    assert sum({row["price"]: row["n"] for row in added(flow(3, 2))}.values()) == 20
 
 
 IO: list[tuple[type, str]] = [

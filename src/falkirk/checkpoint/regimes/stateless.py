@@ -11,6 +11,7 @@ from typing import ClassVar
 from falkirk.checkpoint.records import RecordedStep
 from falkirk.checkpoint.regimes.recovery import LogBounds, Means, Recovery
 from falkirk.checkpoint.tasks import Owned
+from falkirk.state.store import Progress
 
 
 class Stateless(Recovery):
@@ -20,9 +21,8 @@ class Stateless(Recovery):
     keeps_state: ClassVar[bool] = False
 
     async def recover(self, means: Means, owned: Owned, steps: Sequence[RecordedStep], bounds: LogBounds) -> bool:
-        """Note the last step."""
+        """Note the last step, and what the state began with that the stage may have had."""
         if steps:
             offset, last = steps[-1]
-            store = owned.opened()
-            store.write({}, store.progress.at(last.step, offset + 1, 0, last.clock))
+            owned.opened().write({}, Progress(last.step, offset + 1, 0, last.clock, last.base))
         return True
