@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +24,8 @@ from falkirk.runtime.layout.app_lookup import layout_of, recorded
 from falkirk.runtime.layout.deleting import AppResources, app_resources
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.layout.resetting import reset, starts_at
-from falkirk.runtime.rescale.rescaling import look, rescale
+from falkirk.runtime.rescale.record import Rescaling
+from falkirk.runtime.rescale.rescaling import check, look, rescale
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import Leftovers
 from falkirk.stream.flow.load import load_flow
@@ -242,6 +244,51 @@ def test_a_rescaling_that_is_killed_anywhere_is_finished_by_the_next(stand: Stan
             stand.run(flow)
         changes += 1
     assert last == {name for _, name in IO}
+    stand.assert_exact(by="bidder")
+
+
+def test_another_command_at_the_same_time_changes_nothing(stand: Stand, tmp_path: Path) -> None:
+    """On another host, and begun when the first was: it neither lets the app run nor divides anything."""
+    stand.topic()
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    here = replace(stand.settings, checkpoints=stand.settings.checkpoint_url())
+    there = replace(here, state_dir=str(tmp_path / "other host"))
+    topics, plan = Topics(here.cluster()), flow_of(stand, 3).plan()
+    one, other = look(plan, here, topics), look(plan, there, topics)
+
+    def meanwhile(*arguments: Any) -> Rescaling:
+        with pytest.raises(ConfigError, match=r"another command changes app .* at this moment: falkirk rescale"):
+            rescale(other, there, topics, print)
+        assert stands_still(stand)
+        return check(*arguments)
+
+    with patch("falkirk.runtime.rescale.rescaling.check", meanwhile):
+        rescale(one, here, topics, print)
+    assert not stands_still(stand)
+    assert tasks_of(stand)["stats"] == 3
+    stand.bids(10)
+    stand.run(flow_of(stand, 3))
+    stand.assert_exact(by="bidder")
+
+
+def test_new_topics_that_are_there_stay(stand: Stand) -> None:
+    """Another command, which may still run, has made them."""
+    stand.topic()
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    with (
+        patch("falkirk.runtime.rescale.rescaling.write_layout", side_effect=Killed),
+        pytest.raises(Killed),
+    ):
+        scaled(stand, flow_of(stand, 3))
+    topics = Topics(stand.settings.cluster())
+    own = [name for name in topics.names() if name.startswith(f"falkirk.{stand.name}.")]
+    made = {name: info.id for name, info in topics.describe(own).items()}
+    scaled(stand, flow_of(stand, 3))
+    assert {name: info.id for name, info in topics.describe(own).items()} == made
+    stand.bids(10)
+    stand.run(flow_of(stand, 3))
     stand.assert_exact(by="bidder")
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from falkirk.checkpoint import driver
-from falkirk.checkpoint.ids import OwnerId, TopicPartition
+from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.reading import fence_rivals
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -165,9 +165,9 @@ def check_unchanged(found: AppResources, now: AppRecord) -> None:
         )
 
 
-def announce(log: ControlTopic, what: Literal["delete", "reset", "rescale"]) -> None:
+def announce(log: ControlTopic, what: Literal["delete", "reset", "rescale"]) -> Offset:
     """From here on nobody starts the app."""
-    log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
+    return log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
 
 
 def shut_out(app: str, groups: Collection[str], partitions: int, settings: Settings, topics: Topics) -> None:

@@ -31,7 +31,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from falkirk.checkpoint.ids import InputPartition
+from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.checkpoint.regimes import RECORDED, Recovery
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
@@ -203,6 +203,13 @@ def read_app_record(control: ControlTopic) -> AppRecord:
     last = max(layouts, key=lambda layout: layout.number, default=None)
     counts = last is not None and (begins is None or last.number > begins.above)
     return AppRecord(last if counts else None, begins, ending, last)
+
+
+def endings(control: ControlTopic, until: Offset) -> list[Ending | None]:
+    """What was announced and withdrawn before an offset, as far as it is there. Raises StateError if it cannot be
+    understood."""
+    found = [r.value for r in control.read(LAYOUT) if r.key == ENDING and r.offset < until]
+    return [None if value is None else _understood(_decode_ending, value) for value in found]
 
 
 def read_layout(control: ControlTopic) -> LayoutRecord | None:

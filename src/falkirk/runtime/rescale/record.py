@@ -14,13 +14,16 @@ from falkirk.runtime.layout.layout import RESCALE, LayoutRecord, StageRecord
 from falkirk.stream.stages.plan import Stage
 
 
-class TaskEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Where a task has ended."""
+class StageEnd(msgspec.Struct, frozen=True):
+    """Where the tasks of a stage have ended. It is small, as all of it is one record of the control topic: each partition is
+    in it once, however many tasks read it, and no edge, as these begin again."""
 
-    step: Step
-    """The last; −1: it has made none."""
+    steps: tuple[Step, ...]
+    """The last of each task; −1: it has made none."""
     clock: Millis
-    division: Division
+    """The latest of theirs."""
+    read: Division
+    """Up to where they have read, as empty ranges. Of a table that all of them read: where the farthest is."""
 
 
 class Rescaling(msgspec.Struct, frozen=True):
@@ -28,26 +31,22 @@ class Rescaling(msgspec.Struct, frozen=True):
 
     before: LayoutRecord
     """The app as it was."""
-    ends: dict[str, tuple[TaskEnd, ...]]
-    """Of each stage, by task."""
+    ends: dict[str, StageEnd]
+    """Of each stage."""
     tasks: dict[str, int]
     """How many each stage is to have."""
 
     def ended(self, stage: str) -> dict[InputPartition, Offset]:
-        """Up to where the tasks of a stage have read; of a new stage: those of all stages. Of a table that all of them read:
-        where the farthest is."""
-        found: dict[InputPartition, Offset] = {}
-        for r in (r for end in self._ends(stage) for r in end.division):
-            found[r.partition] = max(found.get(r.partition, r.end), r.end)
-        return found
+        """Up to where the tasks of a stage have read; of a new stage: those of all stages."""
+        return {r.partition: r.end for end in self._ends(stage) for r in end.read}
 
-    def _ends(self, stage: str) -> Sequence[TaskEnd]:
-        return self.ends.get(stage) or [end for some in self.ends.values() for end in some]
+    def _ends(self, stage: str) -> Sequence[StageEnd]:
+        return [self.ends[stage]] if stage in self.ends else [*self.ends.values()]
 
     def first(self, stage: str) -> tuple[Step, Millis]:
         """The number and the clock of the first step of its new tasks: no step of a task has a lower one before it."""
         ends = self._ends(stage)
-        return Step(1 + max(end.step for end in ends)), max(end.clock for end in ends)
+        return Step(1 + max(step for end in ends for step in end.steps)), max(end.clock for end in ends)
 
     def was(self, stage: Stage) -> StageRecord:
         """A stage as it was; for a new one: the one that has read its sources."""

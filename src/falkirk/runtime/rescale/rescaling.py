@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
@@ -39,14 +40,16 @@ from falkirk.runtime.layout.deleting import (
 )
 from falkirk.runtime.layout.layout import (
     ENDING,
+    Ending,
     LayoutRecord,
     TopicRecord,
     check_not_ending,
+    endings,
     read_app_record,
     write_layout,
 )
 from falkirk.runtime.rebuild.shadows import find_shadow
-from falkirk.runtime.rescale.ends import check_drained, check_versions, ends_of
+from falkirk.runtime.rescale.ends import check_drained, check_versions, ends_of, last_steps
 from falkirk.runtime.rescale.record import Rescaling, read_rescaling, write_rescaling
 from falkirk.runtime.rescale.states import first_steps, write_states
 from falkirk.runtime.rescale.target import MADE_AGAIN, Change, Target, check_cluster, target_of
@@ -117,10 +120,10 @@ def check(rescale: Rescale, settings: Settings, topics: Topics) -> Rescaling:
             where=f"app {before.app}",
             hint="take the rebuilt state over first, or delete that app",
         )
-    ends = ends_of(before, settings)
-    check_drained(before, rescale.target.stages, ends, settings, topics)
-    check_versions(before, ends, settings)
-    return Rescaling(before, ends, dict(rescale.target.tasks))
+    last = last_steps(before, settings)
+    check_drained(before, rescale.target.stages, last, settings, topics)
+    check_versions(before, last, settings)
+    return Rescaling(before, ends_of(before, last), dict(rescale.target.tasks))
 
 
 def rescale(todo: Rescale, settings: Settings, topics: Topics, tell: Tell) -> None:
@@ -142,16 +145,31 @@ def rescale(todo: Rescale, settings: Settings, topics: Topics, tell: Tell) -> No
 def _begin(todo: Rescale, log: ControlTopic, settings: Settings, topics: Topics) -> Rescaling:
     """From here on nobody runs the app, and nothing that sleeping workers had sent is still committed."""
     steps = todo.before.topics[steps_topic(settings.prefix, todo.before.app)]
-    announce(log, "rescale")
+    _check_first(todo, log, announce(log, "rescale"))
     try:
         check_unchanged(todo.found, read_app_record(log))
         shut_out(todo.found.app, todo.found.groups, steps.partitions, settings, topics)
         begun = check(todo, settings, topics)
         write_rescaling(log, begun)
     except BaseException:
+        write_rescaling(log, None)  # where an error comes late, it may be there
         log.append(LAYOUT, ENDING, None)
         raise
     return begun
+
+
+def _check_first(todo: Rescale, log: ControlTopic, at: Offset) -> None:
+    """No other command has announced that it ends the app, since this one looked at it and before its own record at `at`.
+    Raises ConfigError: the other one withdraws what both have announced."""
+    others: list[Ending] = []
+    for ending in endings(log, at):
+        others = [] if ending in (None, todo.found.known.ending) else [*others, ending]
+    if others:
+        raise ConfigError(
+            f"another command changes app {todo.found.app!r} at this moment: falkirk {others[0].what}",
+            where=f"by {others[0].by}",
+            hint="wait for its end, then give this one again",
+        )
 
 
 def _make_topics(
@@ -159,8 +177,10 @@ def _make_topics(
 ) -> LayoutRecord:
     """Delete the topics of the old tasks, make those of the new ones, and record the layout."""
     target, before = todo.target, begun.before
+    old = {topic.id for topic in before.topics.values()}
     for name, info in todo.found.topics.items():
-        if name in target.topics or (name in before.topics and before.topics[name].role in MADE_AGAIN):
+        # Another command, which was killed or still runs on another host, may have made some of the new ones.
+        if info.id in old and before.topics[name].role in MADE_AGAIN:
             remove_topic(info, topics, lambda what: tell(f"deleted {what}"))
     for name, (partitions, config) in target.topics.items():
         topics.create(name, partitions, settings.replication, config)

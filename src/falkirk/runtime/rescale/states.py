@@ -155,11 +155,11 @@ def _states(
 ) -> Iterator[Reader]:
     """The last state of each old task of a stage."""
     was, store = rescaling.was(stage), connect(settings.checkpoint_url())
-    for task, end in enumerate(rescaling.ends[was.id]):
-        if end.step < 0 or not was.stateful:
+    for task, step in enumerate(rescaling.ends[was.id].steps):
+        if step < 0 or not was.stateful:
             yield MemoryStore(Identity(rescaling.before.app, f"{was.id}/{task}", ""))
         else:
-            version = copies_of(rescaling.before, was, task, settings).read(end.step)
+            version = copies_of(rescaling.before, was, task, settings).read(step)
             yield stack.enter_context(opened(store, version, folder))
 
 
