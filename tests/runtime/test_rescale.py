@@ -139,6 +139,30 @@ def lose_host(stand: Stand) -> None:
 
 
 @pytest.mark.slow
+def test_rows_of_a_stage_that_stays_and_of_one_that_does_not_come_together(stand: Stand) -> None:
+    """What brings them together keeps nothing, so nothing is to be divided."""
+    stand.topic()
+    stand.bids(50)
+
+    def flow(tasks: int) -> fk.Flow:
+        made = fk.Flow(stand.name, tasks=tasks)
+        topic, bid, price = f"{stand.prefix}bids", fk.Json(BID), fk.col("price")
+        low = made.source("low", topic=topic, key="auction", value=bid).filter(price < 500)
+        high = made.source("high", topic=topic, key="auction", repartition=True, value=bid).filter(price >= 500)
+        counted = low.concat(high, id="both").group_by("bidder", id="stats").agg(n=fk.len())
+        counted.sink(f"{stand.prefix}stats", key="bidder", value=fk.Json())
+        return made
+
+    stand.run(flow(4))
+    for tasks, both in ((5, 5), (1, 2)):
+        scaled(stand, flow(tasks))
+        assert tasks_of(stand)["both"] == both
+        stand.bids(40)
+        stand.run(flow(tasks))
+    assert sum({row["bidder"]: row["n"] for row in stand.values("stats")}.values()) == stand.sent
+
+
+@pytest.mark.slow
 def test_a_stage_can_lose_the_state_that_a_rescaling_has_divided_and_have_other_state(stand: Stand) -> None:
     stand.topic()
     stand.bids(30)

@@ -179,7 +179,8 @@ def _check_divided(target: Target, known: LayoutRecord) -> None:
                 where=f"stage {stage.id}",
                 hint="give the source repartition=True: its state then goes behind an exchange",
             )
-        if not stage.scales and any(e.key is None and writers[e.topic] not in moved for e in stage.edges_in):
+        stays = any(e.key is None and (moved[stage.id].again or writers[e.topic] not in moved) for e in stage.edges_in)
+        if stays and (stage.keeping or stage.watermarked):
             raise StateError(
                 f"stage {stage.id!r} keeps its rows in the task that they come from, and the tasks before it stay",
                 where=f"stage {stage.id}",
