@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.errors import SourceError
-from falkirk.state.shards import shard_range
 from falkirk.state.store import State
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
@@ -171,12 +170,9 @@ class StageCircuit:
 
     @property
     def first_shard(self) -> int:
-        """A shard of the task's own, for what belongs to the task rather than to a key. Where a topic's partitions cut
-        the keys, every task has all shards."""
-        if self.stage.partitioned_by == "topic":
-            return 0
-        tasks = max(self.layout.partitions.get(e.topic, 1) for e in self.stage.edges_in)
-        return shard_range(self.partition, tasks).start
+        """A shard of the task's own, for what belongs to the task rather than to a key."""
+        tasks = max((self.layout.partitions.get(e.topic, 1) for e in self.stage.edges_in), default=1)
+        return self.stage.first_shard(self.partition, tasks)
 
     def _partitioners(self) -> Partitioners | None:
         """The check of where the sources' keys lie; None where an exchange has put them there."""

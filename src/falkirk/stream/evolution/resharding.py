@@ -70,7 +70,7 @@ class Resharding:
         from_tasks = [u for u in range(len(self.before)) if _meet(self._range(u), ours)] if self.moves else [task]
         for u in from_tasks:
             yield from self._keyed(u, ours)
-        first = 0 if self.now_by_topic else shard_range(task, self.tasks).start
+        first = self.stage.first_shard(task, self.tasks)
         if self.moves:
             yield from self._migrated(from_tasks[0], first)
             for number, table in self.own.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from falkirk.state import schema
+from falkirk.state.shards import shard_range
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.event_time import WATERMARKS
 from falkirk.stream.dataflow.handling import Handling
@@ -171,6 +172,11 @@ class PhysicalStage:
     @property
     def partitioned_by(self) -> Literal["topic", "shards"]:
         return "topic" if self.sources else "shards"
+
+    def first_shard(self, task: int, tasks: int) -> int:
+        """The shard under which one of so many tasks keeps what belongs to the task rather than to a key. Where a topic's
+        partitions cut the keys, every task has all shards."""
+        return 0 if self.partitioned_by == "topic" else shard_range(task, tasks).start
 
     @property
     def scales(self) -> bool:
