@@ -23,7 +23,7 @@ from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.event_time import Part, Times
 from falkirk.stream.dataflow.task_tables import TimedEntries, keyed_by
-from falkirk.stream.evolution.resharding import Resharding
+from falkirk.stream.evolution.resharding import Resharding, source_times
 from falkirk.stream.operators.groups.over import OLD_ENTRIES, ROWS
 from falkirk.stream.operators.joins.interval_expiry import Buckets
 from falkirk.stream.stages.stage import PhysicalStage
@@ -119,11 +119,13 @@ def sent(app: MemoryApp, given: list[dict[str, Any]], first: int = 0) -> None:
         app.append("in", row["k"].encode(), msgspec.json.encode({**row, "i": i}), timestamp=i)
 
 
-def flow_of(build: Callable[[fk.Stream], Any], regime: fk.Regime | None = None, *, timed: bool = False) -> fk.Flow:
+def flow_of(
+    build: Callable[[fk.Stream], Any], regime: fk.Regime | None = None, *, timed: bool = False, exchange: bool = False
+) -> fk.Flow:
     flow = fk.Flow("f", regime=regime)
     if timed:
         value = fk.Json({"k": fk.String, "g": fk.Int64, "x": fk.Int64, "at": fk.Int64, "i": fk.Int64})
-        source = flow.source("in", key="k", value=value, time="at", late="500ms")
+        source = flow.source("in", key="k", value=value, time="at", late="500ms", repartition=exchange)
     else:
         source = flow.source("in", key="k", value=FORMAT)
     out, key, *more = build(source)
@@ -251,6 +253,67 @@ def test_the_last_row_of_each_key_goes_along() -> None:
         changed(app, range(5), 2)
     assert one.latest("out") == other.latest("out")
     assert len(other.latest("out")) == 9
+
+
+KEYED: dict[str, Callable[[fk.Stream], tuple[fk.Stream, Any]]] = {
+    "windows": lambda s: (
+        s.group_by("k", fk.hopping("at", "4s", every="2s")).agg(n=fk.len(), v=fk.n_unique("x")).final(),
+        ["k", "window_start"],
+    ),
+    "sessions": lambda s: (s.group_by("k", fk.session("at", gap="1s")).agg(v=fk.collect("x")).final(), ["k", "window_start"]),
+    "deduplicate within": lambda s: (s.deduplicate("k", within="2s", id="first"), None),
+    "interval join": lambda s: (
+        s.join(s.select("k", "at", y="x", j="i"), on="k", within=("-1s", "1s")).select("i", "j", "x", "y", "at"), None,
+    ),
+    "over a range": lambda s: (s.over("k", order_by="at", range="2s").agg(n=fk.len(), total=fk.sum("x")), "i"),
+    "timers": lambda s: (s.key_by("k").process(Reminder(), id="reminder"), None),
+}  # fmt: skip
+"""What is done where the source is read."""
+
+
+def exchanged(app: MemoryApp, flow: fk.Flow, tasks: int) -> MemoryApp:
+    """The same app with all of it behind an exchange."""
+    now = steps(flow, tasks)
+    (was,) = app.plan.planned
+    reading, made = (next(s for s in now.plan.planned if bool(s.sources) is reads) for reads in (True, False))
+    behind = made.with_recorded_schema(was.id, was.state_schema)
+    now.plan = replace(now.plan, stages=(reading, behind))
+    assert made.id == was.id
+    before = [app.states[was.id, t] for t in range(3)]
+    resharding = Resharding(behind, before, tasks, by_topic=True)
+    for id_, pairs in [((behind.id, t), resharding.pairs(t)) for t in range(tasks)] + [
+        ((reading.id, t), source_times(reading, before[t], was.time_table)) for t in range(3)
+    ]:
+        found = list(pairs)
+        assert len(dict(found)) == len(found)
+        now.states[id_].put([k for k, _ in found], [v for _, v in found])
+    now.places.update({(reading.id, t, "in"): app.places[was.id, t, "in"] for t in range(3)})
+    for topic in ("in", "out"):
+        now.topics[topic] = app.topics[topic]
+    now.clock = app.clock
+    return now
+
+
+@pytest.mark.parametrize("name", KEYED)
+@settings(max_examples=4)
+@given(parts=st.lists(moments, min_size=2, max_size=3), tasks=st.integers(1, 6))
+def test_what_is_done_where_a_source_is_read_goes_on_behind_an_exchange(
+    name: str, parts: list[list[dict[str, Any]]], tasks: int
+) -> None:
+    flow = flow_of(KEYED[name], timed=True)
+    one, other = steps(flow, 3), steps(flow, 3)
+    end = [{"k": k, "g": 7, "x": 0, "at": HOUR} for k in "abc"]
+    for n, part in enumerate([*parts, end]):
+        later = [{**row, "at": row["at"] * 2 + 1_000 * (n - 1)} for row in part]
+        for app in (one, other):
+            sent(app, later, 100 * n)
+            app.run()
+            settle(app)
+            settle(app)
+        if n == 0:
+            other = exchanged(other, flow_of(KEYED[name], timed=True, exchange=True), tasks)
+    (sink,) = [o for s in flow.plan().planned for o in s.operators if o.role == "sink"]
+    compare(one, other, changes=sink.inputs[0].changes)
 
 
 def settle(app: MemoryApp) -> None:

@@ -24,11 +24,12 @@ from falkirk.connectors.kafka.admin.topic_settings import any_date
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
+from falkirk.runtime.layout.compatibility import TIMES, as_recorded, check_topics, stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, Role, StageRecord
 from falkirk.runtime.layout.preflight import check_sources, growing_of, resolved, roles_of
 from falkirk.runtime.layout.wanted_topics import room_for, topics_to_make
 from falkirk.runtime.rescale.ends import reads_sources
+from falkirk.state import schema
 from falkirk.stream.definition.names import backfill_topic
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
@@ -156,7 +157,9 @@ def _continues(was: StageRecord, now: StageRecord, known: LayoutRecord, new: lis
     sent = {o.topic for stage in new for o in stage.outputs if o.kind == "edge"}
     read = {i.topic for stage in new for i in stage.inputs}
     behind = set(now.inputs) <= sent and all(known.topics[t].role == "source" and t in read for t in was.inputs)
-    return behind and (was.state, was.stateful) == (now.state, now.stateful)
+    change = schema.change(was.state, now.state)
+    others = change.lost | change.moved | change.rebuilt | (schema.numbers(now.state).keys() - change.kept)
+    return behind and others <= {TIMES}
 
 
 def _only_reads(stage: PhysicalStage, known: LayoutRecord) -> bool:

@@ -18,7 +18,7 @@ from itertools import islice
 import msgspec
 
 from falkirk.state.codec import decode_key, encode_key, prefix_end
-from falkirk.state.schema import moved, rebuilt
+from falkirk.state.schema import lines, moved, rebuilt
 from falkirk.state.shards import SHARDS, shard_range
 from falkirk.state.store import Reader
 from falkirk.stream.dataflow.event_time import Part, Times
@@ -58,6 +58,10 @@ class Resharding:
             numbers[o.id, name]: table for o in stage.keeping for name, table in o.task_tables().items()
         }
         self.times = stage.time_table if stage.watermarked else -1
+        self.kept = {
+            n for line in lines(stage.state_schema) if line.kept or line.moved or line.rebuilt for n in line.numbers
+        }
+        """The tables that there still are: behind an exchange, a stage may need no event time."""
 
     @property
     def moves(self) -> bool:
@@ -84,10 +88,10 @@ class Resharding:
 
     def _keyed(self, u: int, ours: range) -> Iterator[Pair]:
         """What an old task has under these shards."""
-        kept = {self.times, *self.own} if self.moves else {self.times}
+        tables = self.kept - {self.times, *(self.own if self.moves else ())}
         first = self._range(u).start.to_bytes(SHARD)
         for key, value in self.before[u].scan(ours.start.to_bytes(SHARD), ours.stop.to_bytes(SHARD)):
-            if key[SHARD] not in kept and not (self.moves and len(key) == _PREFIX and key[:SHARD] == first):
+            if key[SHARD] in tables and not (self.moves and len(key) == _PREFIX and key[:SHARD] == first):
                 yield key, value
 
     def _migrated(self, u: int, first: int) -> Iterator[Pair]:
