@@ -64,8 +64,11 @@ def test_an_app_goes_on_with_another_number_of_tasks(stand: Stand, regime: str) 
     stand.bids(100)
     stand.run(flow_of(stand, None, REGIMES[regime]()))
     assert [*tasks_of(stand).values()] == [2, 2]
+    gateways = stand.folder / "state" / stand.name / "gateway-0" / "answers"
+    gateways.mkdir(parents=True)
     for tasks in (5, 1, 3):
         scaled(stand, flow_of(stand, tasks, REGIMES[regime]()))
+        assert gateways.exists(), "a gateway may be at work"
         assert tasks_of(stand)["stats"] == tasks
         stand.bids(40)
         stand.run(flow_of(stand, tasks, REGIMES[regime]()))

@@ -222,6 +222,13 @@ def remove_topic(known: TopicInfo, topics: Topics, tell: Tell) -> None:
         tell(f"topic {known.name}")
 
 
+def remove_workers(found: AppResources, tell: Tell) -> None:
+    """The stores of this host's workers, and not what a gateway has beside them: that may be at work. Raises DiskError."""
+    for folder in sorted(found.folder.glob("worker-*")) if found.folder is not None else ():
+        remove_files(folder)
+        tell(f"folder {folder}")
+
+
 def remove_folder(found: AppResources, tell: Tell) -> None:
     """This host's stores. Raises DiskError."""
     if found.folder is not None:

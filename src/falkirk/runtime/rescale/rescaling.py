@@ -2,7 +2,7 @@
 
     ending written ──▶ stopped, fenced ──▶ drained? ──▶ rescale written ──▶ steps, edges, changelogs deleted, and made again
       nobody runs        no, or its end is not clean:                            ──▶ layout n+1 ──▶ first steps ──▶ states
-      the app            ending withdrawn, nothing has changed                   ──▶ old versions, folder deleted ──▶ ending
+      the app            ending withdrawn, nothing has changed                   ──▶ old versions, stores deleted ──▶ ending
                                                                                                                withdrawn
 
 The old states are in the checkpoint store until all new ones are there, too. Whatever is killed in between: the same command
@@ -34,8 +34,8 @@ from falkirk.runtime.layout.deleting import (
     app_resources,
     check_stopped,
     check_unchanged,
-    remove_folder,
     remove_topic,
+    remove_workers,
     shut_out,
 )
 from falkirk.runtime.layout.layout import (
@@ -217,4 +217,4 @@ def _tidy(todo: Rescale, begun: Rescaling, settings: Settings, tell: Tell) -> No
     if objects := old.count()[0]:
         old.delete()
         tell(f"deleted {counted(objects, 'object')} of the old tasks under {old.where}")
-    remove_folder(todo.found, lambda what: tell(f"deleted {what}"))
+    remove_workers(todo.found, lambda what: tell(f"deleted {what}"))
