@@ -177,10 +177,10 @@ def _make_topics(
 ) -> LayoutRecord:
     """Delete the topics of the old tasks, make those of the new ones, and record the layout."""
     target, before = todo.target, begun.before
-    old = {topic.id for topic in before.topics.values()}
-    for name, info in todo.found.topics.items():
+    old = {topic.id for topic in before.topics.values() if topic.role in MADE_AGAIN}
+    for info in todo.found.topics.values():
         # Another command, which was killed or still runs on another host, may have made some of the new ones.
-        if info.id in old and before.topics[name].role in MADE_AGAIN:
+        if info.id in old:
             remove_topic(info, topics, lambda what: tell(f"deleted {what}"))
     for name, (partitions, config) in target.topics.items():
         topics.create(name, partitions, settings.replication, config)
