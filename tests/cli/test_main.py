@@ -4,13 +4,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main as cli
-from falkirk.errors import ClusterError
+from falkirk.errors import ClusterError, ConfigError
 
 LIBRARIES = {"polars", "pyarrow", "numpy", "confluent_kafka", "rocksdict", "narwhals", "obstore", "rich"}
 SELDOM = {"pyarrow", "fastavro", "pyspark", "opentelemetry", "google.protobuf"}
@@ -96,3 +97,17 @@ def test_an_error_is_told_without_a_trace_and_sets_the_exit_code(
         cli.main()
     assert exit_.value.code == ClusterError.exit_code
     assert capsys.readouterr().err == "error: no broker answers\n  where: 127.0.0.1:1\n  to do: start one\n"
+
+
+def test_a_number_of_tasks_that_no_stage_can_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import falkirk as fk\n"
+        "flow = fk.Flow('app')\n"
+        "rows = flow.source('in', key='k', value=fk.Json({'k': str}))\n"
+        "rows.group_by('k').agg(n=fk.len()).sink('out', key='k', value=fk.Json())\n"
+    )
+    answer = CliRunner().invoke(
+        cli.falkirk, ["rescale", f"{tmp_path}/app.py:flow", "--tasks", "3", "--brokers", "localhost:1"]
+    )
+    assert isinstance(answer.exception, ConfigError)
+    assert "--tasks 3 changes nothing: no stage of the flow is behind an exchange" in str(answer.exception)

@@ -229,3 +229,17 @@ def test_a_selective_rollback_is_told_with_how_long_rows_count() -> None:
     windows = orders.group_by("shop", fk.hopping("at", "10m", every="1m"), id="windows").agg(n=fk.len())
     windows.final().sink("windows", value=fk.Json())
     assert "a version every 10s; rows are not read again when the watermark is 10m past their time" in explain(flow)
+
+
+def test_a_number_of_tasks_that_the_flow_says_is_shown() -> None:
+    def flow(by: str) -> fk.Flow:
+        made = fk.Flow("f", tasks=12)
+        rows = made.source("in", key="k", value=fk.Json({"k": fk.String, "x": fk.Int64}))
+        rows.group_by(by, id="counts").agg(n=fk.len()).sink("out", key=by, value=fk.Json())
+        return made
+
+    text = explain(flow("x"))
+    assert "  tasks   one for each partition of in\n" in text
+    assert "  tasks   12: one for each partition of falkirk.f.edge.counts\n" in text
+    assert "WARNING" not in text
+    assert explain(flow("k")).endswith("WARNING tasks=12 changes nothing: no stage is behind an exchange")

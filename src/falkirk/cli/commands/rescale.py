@@ -51,6 +51,11 @@ def rescale(target: str, tasks: int | None, only_check: bool, replication: int, 
                 f"--tasks is {tasks}, and the flow has tasks={plan.tasks}",
                 hint="change the flow, and leave out --tasks",
             )
+        if not any(stage.scales for stage in plan.stages):
+            raise ConfigError(
+                f"--tasks {tasks} changes nothing: no stage of the flow is behind an exchange",
+                hint="give a source repartition=True, or group by another column than its key",
+            )
         plan = replace(plan, tasks=tasks)
     about(app=plan.app)
     topics = Topics(settings.cluster())

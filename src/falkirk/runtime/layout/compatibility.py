@@ -231,7 +231,7 @@ def check_tasks(plan: Plan, sizes: Mapping[str, int], *, has_run: bool) -> None:
             f"the flow has tasks={plan.tasks}, and app {plan.app!r} has "
             f"{listed([f'{sizes[id_]} in stage {id_}' for id_ in others])}",
             where=f"app {plan.app}",
-            hint=f"{steps}; or leave tasks={sizes[others[0]]}",
+            hint=f"{steps}; or leave out tasks=, and it keeps what it has",
         )
 
 

@@ -17,7 +17,7 @@ def checked_tasks(tasks: Any, where: str) -> int | None:
     if tasks is None or (isinstance(tasks, int) and not isinstance(tasks, bool) and 1 <= tasks <= SHARDS):
         return tasks
     raise DefinitionError(
-        f"tasks={tasks!r} is no number of tasks",
+        f"tasks={tasks!r} is not a number of tasks that a stage can have",
         where=where,
-        hint=f"give 1 to {SHARDS:,}: state is divided among the tasks of a stage in {SHARDS:,} shards",
+        hint=f"give a whole number from 1 to {SHARDS:,}: state is divided among the tasks of a stage in {SHARDS:,} shards",
     )

@@ -46,8 +46,10 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
     counts = [counted(n, what) for n, what in ((len(stages), "stage"), (len(plan.batches), "batch part")) if n]
     head = f"flow {plan.app}: {', '.join(counts)}"
     queries = flow.graph.queries
-    parts = [*(_stage(s, layout, queries) for s in stages), *(_batch(b, queries) for b in plan.batches)]
+    parts = [*(_stage(s, layout, queries, plan.tasks) for s in stages), *(_batch(b, queries) for b in plan.batches)]
     unused = [f"WARNING {words}: {USE_IT}" for words in plan.unused]
+    if plan.tasks is not None and not any(stage.scales for stage in stages):
+        unused.append(f"WARNING tasks={plan.tasks} changes nothing: no stage is behind an exchange")
     return "\n\n".join([head, *map("\n".join, parts), *(["\n".join(unused)] if unused else [])])
 
 
@@ -55,7 +57,7 @@ Queries = Mapping[op.Operator, str]
 """The SQL of operators that a query made."""
 
 
-def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Iterable[str]:
+def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries, tasks: int | None) -> Iterable[str]:
     regime = stage.regime
     step, every = duration_text(regime.step), f"a version every {duration_text(regime.every)}"
     if regime.within is not None:
@@ -66,6 +68,8 @@ def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Ite
     yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, {every}"
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
+    if not count and tasks is not None and stage.scales:
+        count = tasks
     yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"
     if stage.all_to_one and count != 1:
         yield f"  WARNING {stage.all_to_one}"
