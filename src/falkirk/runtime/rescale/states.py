@@ -24,6 +24,7 @@ from falkirk.checkpoint.records import Division, Range, StepRecord, encode
 from falkirk.connectors.kafka.app_topics.epochs import publisher_log
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.host.identity import fresh_nonce
+from falkirk.runtime.host.open_files import raise_file_limit
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import TIMES
 from falkirk.runtime.layout.layout import LayoutRecord
@@ -33,7 +34,7 @@ from falkirk.runtime.rescale.record import Rescaling
 from falkirk.runtime.rescale.target import Target
 from falkirk.state import schema
 from falkirk.state.checkpoints import CheckpointStore
-from falkirk.state.engine import MIB, Memory
+from falkirk.state.engine import MIB, Memory, files_each
 from falkirk.state.memory import MemoryStore
 from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
@@ -153,14 +154,16 @@ def _divided(
 def _states(
     rescaling: Rescaling, stage: PhysicalStage, settings: Settings, folder: Path, stack: ExitStack
 ) -> Iterator[Reader]:
-    """The last state of each old task of a stage."""
+    """The last state of each old task of a stage. All of them are open at once: they share memory and files."""
     was, store = rescaling.was(stage), connect(settings.checkpoint_url())
-    for task, step in enumerate(rescaling.ends[was.id].steps):
+    steps = rescaling.ends[was.id].steps
+    memory = Memory(64 * MIB, 4 * MIB, files_each(raise_file_limit(), len(steps)))
+    for task, step in enumerate(steps):
         if step < 0 or not was.stateful:
             yield MemoryStore(Identity(rescaling.before.app, f"{was.id}/{task}", ""))
         else:
             version = copies_of(rescaling.before, was, task, settings).read(step)
-            yield stack.enter_context(opened(store, version, folder))
+            yield stack.enter_context(opened(store, version, folder, memory))
 
 
 def _copies(now: LayoutRecord, bound: BoundTask, settings: Settings) -> CheckpointStore:

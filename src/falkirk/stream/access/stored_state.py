@@ -256,12 +256,14 @@ def _newest_incarnation(table: Table, store: ObjectStore) -> str:
 
 
 @contextmanager
-def opened(store: ObjectStore, version: RemoteVersion, within: Path | None = None) -> Iterator[Engine]:
+def opened(
+    store: ObjectStore, version: RemoteVersion, within: Path | None = None, memory: Memory | None = None
+) -> Iterator[Engine]:
     """A version's files, copied here for as long as the block lasts. `within`: a folder; None: that for temporary files.
-    Raises StateError where they are there no more."""
+    `memory`: for several that are open at once. Raises StateError where they are there no more."""
     with tempfile.TemporaryDirectory(prefix="falkirk-state-", dir=within) as folder:
         CheckpointStore(store, version.identity).download(version, Path(folder))
-        with closing(Engine(Path(folder), Memory(32 * MIB, 4 * MIB), read_only=True)) as engine:
+        with closing(Engine(Path(folder), memory or Memory(32 * MIB, 4 * MIB), read_only=True)) as engine:
             yield engine
 
 

@@ -1,0 +1,79 @@
+"""A rescaling of thousands of tasks: what is recorded of it fits into one record, and their states into one process."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import MagicMock, patch
+
+import msgspec
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step
+from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
+from falkirk.runtime.rescale.ends import ends_of
+from falkirk.runtime.rescale.record import Rescaling, StageEnd
+from falkirk.runtime.rescale.states import _states
+from falkirk.state.engine import Memory, files_each
+
+TASKS, PARTITIONS = 1_000, 100
+EDGE, TABLE = (InputPartition("", topic, f"{topic}-id", 0) for topic in ("edge", "names"))
+
+
+def stage(number: int) -> StageRecord:
+    return StageRecord(f"stage {number}", TASKS, "eager", True, "f00", "1: a v1", ("edge", "names"), ("out",))
+
+
+def last(task: int) -> StepRecord:
+    """Of a task that reads its partition of an edge, and looks up in a table."""
+    read = [EDGE._replace(partition=task), *(TABLE._replace(partition=p) for p in range(PARTITIONS))]
+    division = tuple(Range(place, Offset(0), Offset(1_000_000 + task)) for place in read)
+    return StepRecord(f"s/{task}", Step(task), Nonce("n"), OwnerId("w"), Millis(task), division, (), "")
+
+
+def test_it_fits_into_one_record() -> None:
+    topics = {"edge": TopicRecord("edge-id", TASKS, "edge"), "names": TopicRecord("names-id", PARTITIONS, "source")}
+    before = LayoutRecord(1, "app", tuple(map(stage, range(20))), topics)
+    steps = [last(task) for task in range(TASKS - 1)]
+    ends = ends_of(before, {s.id: [*steps, None] for s in before.stages})
+    found = Rescaling(before, ends, {s.id: 7 for s in before.stages})
+    assert len(msgspec.json.encode(found)) < 500_000
+    assert found.first("stage 3") == (TASKS - 1, TASKS - 2)
+    assert found.ended("stage 3") == {TABLE._replace(partition=p): 1_000_000 + TASKS - 2 for p in range(PARTITIONS)}
+    assert found.ends["stage 3"].steps[-2:] == (TASKS - 2, -1)
+
+
+@contextmanager
+def few_files() -> Iterator[None]:
+    """As a shell gives them to its programs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_all_states_are_open_at_once(tmp_path: Path) -> None:
+    """They share one cache, and keep no more files open than the process may."""
+    before = LayoutRecord(1, "app", (stage(0),), {})
+    rescaling = Rescaling(before, {"stage 0": StageEnd(tuple(map(Step, range(TASKS))), Millis(0), ())}, {"stage 0": 7})
+    shared: list[Memory] = []
+
+    def opened(*arguments: Any) -> MagicMock:
+        shared.append(arguments[3])
+        return MagicMock()
+
+    states = "falkirk.runtime.rescale.states"
+    with few_files(), patch(f"{states}.opened", opened), patch(f"{states}.copies_of"), ExitStack() as stack:
+        of = cast(Any, SimpleNamespace(id="stage 0", inputs=()))
+        assert len([*_states(rescaling, of, Settings("", str(tmp_path)), tmp_path, stack)]) == TASKS
+        limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (memory,) = set(shared)
+    assert limit > 1_024 or most == 1_024
+    assert memory.open_files == files_each(limit, TASKS)
