@@ -319,6 +319,25 @@ def test_new_topics_that_are_there_stay(stand: Stand) -> None:
     stand.assert_exact(by="bidder")
 
 
+def test_a_reset_ends_what_was_begun(stand: Stand) -> None:
+    """What is recorded of it counts no more, if a later rescaling is killed before it has recorded anything."""
+    stand.topic()
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    with patch("falkirk.runtime.rescale.rescaling.write_layout", side_effect=Killed), pytest.raises(Killed):
+        scaled(stand, flow_of(stand, 3))
+    topics = Topics(stand.settings.cluster())
+    reset(app_resources(stand.name, stand.settings, topics), stand.settings, topics, {}, print)
+    stand.run(flow_of(stand, 2))
+    with killed_after(1), pytest.raises(Killed):
+        scaled(stand, flow_of(stand, 3))
+    assert stands_still(stand)
+    assert look(flow_of(stand, 3).plan(), stand.settings, topics).begun is None
+    scaled(stand, flow_of(stand, 3))
+    stand.run(flow_of(stand, 3))
+    assert tasks_of(stand)["stats"] == 3
+
+
 def stands_still(stand: Stand) -> bool:
     """Whether a rescaling is not finished."""
     found = recorded(stand.name, stand.settings, Topics(stand.settings.cluster()))
