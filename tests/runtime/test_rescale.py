@@ -309,6 +309,9 @@ def test_new_topics_that_are_there_stay(stand: Stand) -> None:
         pytest.raises(Killed),
     ):
         scaled(stand, flow_of(stand, 3))
+    for other in (flow_of(stand, 4), flow_of(stand, 3, fk.LazyCheckpoint())):
+        with pytest.raises(ConfigError, match=r"was begun, and is not finished: .*stats 3 eager"):
+            scaled(stand, other)
     topics = Topics(stand.settings.cluster())
     own = [name for name in topics.names() if name.startswith(f"falkirk.{stand.name}.")]
     made = {name: info.id for name, info in topics.describe(own).items()}

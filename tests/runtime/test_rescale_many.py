@@ -41,7 +41,7 @@ def test_it_fits_into_one_record() -> None:
     before = LayoutRecord(1, "app", tuple(map(stage, range(20))), topics)
     steps = [last(task) for task in range(TASKS - 1)]
     ends = ends_of(before, {s.id: [*steps, None] for s in before.stages})
-    found = Rescaling(before, ends, {s.id: 7 for s in before.stages})
+    found = Rescaling(before, ends, {s.id: 7 for s in before.stages}, {s.id: "eager" for s in before.stages})
     assert len(msgspec.json.encode(found)) < 500_000
     assert found.first("stage 3") == (TASKS - 1, TASKS - 2)
     assert found.ended("stage 3") == {TABLE._replace(partition=p): 1_000_000 + TASKS - 2 for p in range(PARTITIONS)}
@@ -62,7 +62,12 @@ def few_files() -> Iterator[None]:
 def test_all_states_are_open_at_once(tmp_path: Path) -> None:
     """They share one cache, and keep no more files open than the process may."""
     before = LayoutRecord(1, "app", (stage(0),), {})
-    rescaling = Rescaling(before, {"stage 0": StageEnd(tuple(map(Step, range(TASKS))), Millis(0), ())}, {"stage 0": 7})
+    rescaling = Rescaling(
+        before,
+        {"stage 0": StageEnd(tuple(map(Step, range(TASKS))), Millis(0), ())},
+        {"stage 0": 7},
+        {"stage 0": "lazy"},
+    )
     shared: list[Memory] = []
 
     def opened(*arguments: Any) -> MagicMock:

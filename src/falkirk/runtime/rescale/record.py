@@ -35,6 +35,8 @@ class Rescaling(msgspec.Struct, frozen=True):
     """Of each stage."""
     tasks: dict[str, int]
     """How many each stage is to have."""
+    regimes: dict[str, str]
+    """What each stage is to be run by."""
 
     def ended(self, stage: str) -> dict[InputPartition, Offset]:
         """Up to where the tasks of a stage have read; of a new stage: those of all stages."""

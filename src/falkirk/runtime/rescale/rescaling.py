@@ -56,7 +56,7 @@ from falkirk.runtime.rescale.target import MADE_AGAIN, Change, Target, check_clu
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.stages.plan import Plan
-from falkirk.wording import counted
+from falkirk.wording import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,11 @@ def look(plan: Plan, settings: Settings, topics: Topics) -> Rescale:
         begun = None  # the app was reset instead
     if begun is not None:
         target = target_of(plan, begun.before, settings, topics)
-        if dict(target.tasks) != begun.tasks:
+        if (dict(target.tasks), target.regimes) != (begun.tasks, begun.regimes):
             raise ConfigError(
-                f"a rescaling of app {plan.app!r} to other numbers of tasks was begun, and is not finished: "
-                + ", ".join(f"{stage} {tasks}" for stage, tasks in begun.tasks.items()),
+                f"a rescaling of app {plan.app!r} to other numbers of tasks, or to other regimes, was begun, and is not "
+                "finished: "
+                + listed([f"{stage} {tasks} {begun.regimes[stage]}" for stage, tasks in begun.tasks.items()]),
                 hint="finish it first, with the flow that it was begun with",
             )
         return Rescale(found, target, begun)
@@ -125,7 +126,7 @@ def check(rescale: Rescale, settings: Settings, topics: Topics) -> Rescaling:
     last = last_steps(before, settings)
     check_drained(before, rescale.target.stages, last, settings, topics)
     check_versions(before, last, settings)
-    return Rescaling(before, ends_of(before, last), dict(rescale.target.tasks))
+    return Rescaling(before, ends_of(before, last), dict(rescale.target.tasks), rescale.target.regimes)
 
 
 def rescale(todo: Rescale, settings: Settings, topics: Topics, tell: Tell) -> None:

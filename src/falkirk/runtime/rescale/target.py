@@ -84,6 +84,11 @@ class Target:
         """The stages by their names."""
         return {stage.id: stage for stage in self.plan.planned}
 
+    @property
+    def regimes(self) -> dict[str, str]:
+        """Of each stage."""
+        return {stage.id: stage.regime.recovery.name for stage in self.plan.planned}
+
     def changes(self, known: LayoutRecord) -> list[Change]:
         """What changes, stage by stage."""
         before = {stage.id: stage for stage in known.stages}
