@@ -92,8 +92,6 @@ def look(plan: Plan, settings: Settings, topics: Topics) -> Rescale:
         check_not_ending(plan.app, known)
     with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as log:
         begun = read_rescaling(log) if known.ending is not None else None
-    if begun is not None and known.begins is not None and begun.before.number <= known.begins.above:
-        begun = None  # the app was reset instead
     if begun is not None:
         target = target_of(plan, begun.before, settings, topics)
         if (dict(target.tasks), target.regimes) != (begun.tasks, begun.regimes):
