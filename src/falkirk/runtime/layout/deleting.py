@@ -144,14 +144,14 @@ def ending(what: Literal["delete", "reset"], found: AppResources, settings: Sett
         steps = steps_topic(settings.prefix, found.app)
         partitions = found.topics[steps].partitions if steps in found.topics else 0
         with closing(ControlTopic(settings.cluster(), control)) as log:
-            begun = read_app_record(log).ending is not None
+            begun = read_app_record(log).ending
             announce(log, what)
             try:
                 check_unchanged(found, read_app_record(log))
                 shut_out(found.app, found.groups, partitions, settings, topics)
             except BaseException:
-                if not begun:  # nothing is deleted yet: the app is unchanged
-                    log.append(LAYOUT, ENDING, None)
+                # Nothing is deleted yet: the app is as it was, or as a command that was killed has left it.
+                log.append(LAYOUT, ENDING, None if begun is None else msgspec.json.encode(begun))
                 raise
         yield
 
