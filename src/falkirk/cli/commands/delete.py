@@ -45,8 +45,16 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     check_taken(app, settings, topics)
     _show(found, control_topic(settings.prefix, app), sinks=sinks)
     confirm(app, "deleted", yes=yes)
+
+    def still_free() -> None:
+        """A run may have begun to take it over since."""
+        check_taken(app, settings, topics)
+
+    def tell(what: str) -> None:
+        click.echo(f"deleted {what}", err=True)
+
     with interruptible(half_deleted("delete", app)):
-        delete_app(found, settings, topics, lambda what: click.echo(f"deleted {what}", err=True), published=sinks)
+        delete_app(found, settings, topics, tell, published=sinks, check=still_free)
     click.echo(f"{app}: deleted")
 
 

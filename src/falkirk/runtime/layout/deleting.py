@@ -192,10 +192,20 @@ def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None
         driver.run(fence_rivals(log, steps))
 
 
-def delete(found: AppResources, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
-    """Remove an app, and with `published` what it has published. What is already removed is skipped."""
+def delete(
+    found: AppResources,
+    settings: Settings,
+    topics: Topics,
+    tell: Tell,
+    *,
+    published: bool,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Remove an app, and with `published` what it has published. What is already removed is skipped. `check` is called when
+    nobody can run it any more, and raises if nothing of it may be removed."""
     if found.control is not None:
         with ending("delete", found, settings, topics):
+            check()
             remove(found, topics, tell, [*found.topics, *(found.published if published else ())])
             remove_folder(found, tell)
             remove_topic(found.control, topics, tell)
