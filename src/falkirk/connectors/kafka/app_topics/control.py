@@ -16,7 +16,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
 from falkirk.connectors.kafka.client.clients import client
-from falkirk.connectors.kafka.client.config import Cluster, logger
+from falkirk.connectors.kafka.client.config import LARGEST, Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.errors import UNPLACED, translate
 from falkirk.connectors.kafka.reading.reader import BoundedReader
@@ -118,10 +118,18 @@ def deliver(
             dated = millis if by == TIMESTAMP_LOG_APPEND_TIME else None
             deliveries.append(Delivery(Offset(offset), sent, dated, time.time_ns() // 1_000_000))
 
-    settings = {**cluster.settings(), "enable.idempotence": idempotent, "message.timeout.ms": int(patience * 1000)}
+    settings = {
+        **cluster.settings(),
+        "enable.idempotence": idempotent,
+        "message.timeout.ms": int(patience * 1000),
+        "message.max.bytes": LARGEST,
+    }
     producer = client(Producer, settings)
     sent = time.time_ns() // 1_000_000
-    producer.produce(place.topic, value, key, place.partition, on_delivery=delivered)
+    try:
+        producer.produce(place.topic, value, key, place.partition, on_delivery=delivered)
+    except KafkaException as error:  # it is too large
+        failure.append(error.args[0])
     producer.flush(patience + 1)
     if deliveries:
         return deliveries[0]

@@ -22,6 +22,9 @@ AHEAD: Settings = {
 }
 """How far consumers read ahead of the demand."""
 
+LARGEST = 64_000_000
+"""Bytes of a record that the client refuses to send. Topics refuse smaller ones, by their max.message.bytes."""
+
 READER, SOURCE = "falkirk-reader", "falkirk-source"
 """Groups that nobody joins, for consumers with assigned partitions: librdkafka requires a group."""
 
@@ -140,7 +143,7 @@ class Cluster:
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
             # The step bounds its own size. Topics' limits bound its records' sizes, checked before sending.
-            "message.max.bytes": 64_000_000,
+            "message.max.bytes": LARGEST,
             "batch.size": min(900_000, batch_bytes * 9 // 10),
         }
 
