@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +20,10 @@ from tests.stream.operators.registered import registered
 import falkirk as fk
 from falkirk.state.codec import decode_key, encode_key
 from falkirk.state.entries import FARTHEST
-from falkirk.state.shards import shard_range
+from falkirk.state.shards import SHARDS, shard_range
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.event_time import Part, Times
-from falkirk.stream.dataflow.task_tables import TimedEntries, keyed_by
+from falkirk.stream.dataflow.task_tables import ShardSets, TimedEntries, keyed_by
 from falkirk.stream.evolution.resharding import Resharding, source_times
 from falkirk.stream.operators.groups.over import OLD_ENTRIES, ROWS
 from falkirk.stream.operators.joins.interval_expiry import Buckets
@@ -439,6 +440,12 @@ def test_a_stage_that_reads_sources_stays_as_it_is() -> None:
     before = [app.states[source.id, task] for task in range(3)]
     assert all(state.data for state in before)
     assert [state.data for state in divided(source, before, 3)] == [state.data for state in before]
+
+
+def test_a_set_without_a_shard_of_the_task_is_left_out() -> None:
+    bits = np.packbits(np.isin(np.arange(SHARDS), [3])).tobytes()
+    assert ShardSets().within([(b"", bits)], range(512)) == [bits]
+    assert ShardSets().within([(b"", bits)], range(512, SHARDS)) == [None]
 
 
 def test_what_was_due_and_left_is_still_due() -> None:
