@@ -11,12 +11,14 @@ from typing import Any, cast
 from unittest.mock import MagicMock, patch
 
 import msgspec
+import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step
 from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.rescale.ends import ends_of
+from falkirk.runtime.rescale.ends import check_new, ends_of
 from falkirk.runtime.rescale.record import Rescaling, StageEnd
 from falkirk.runtime.rescale.states import _states
 from falkirk.state.engine import Memory, files_each
@@ -46,6 +48,23 @@ def test_it_fits_into_one_record() -> None:
     assert found.first("stage 3") == (TASKS - 1, TASKS - 2)
     assert found.ended("stage 3") == {TABLE._replace(partition=p): 1_000_000 + TASKS - 2 for p in range(PARTITIONS)}
     assert found.ends["stage 3"].steps[-2:] == (TASKS - 2, -1)
+
+
+def test_a_new_stage_reads_on_where_all_have_ended() -> None:
+    """Else it would skip what one stage has not read, or read again what another has."""
+    known = LayoutRecord(1, "app", (), {})
+    new = [cast(Any, SimpleNamespace(id="reads", inputs=(SimpleNamespace(topic="names"),)))]
+
+    def ends(*offsets: int) -> dict[str, StageEnd]:
+        ranges = [Range(TABLE, Offset(offset), Offset(offset)) for offset in offsets]
+        return {f"stage {n}": StageEnd((Step(0),), Millis(0), (r,)) for n, r in enumerate(ranges)}
+
+    check_new(new, known, ends(7, 7))
+    check_new([], known, ends(7, 8))
+    with pytest.raises(
+        StateError, match="several stages read topic 'names', and have not read it up to the same record"
+    ):
+        check_new(new, known, ends(7, 8))
 
 
 @contextmanager

@@ -63,6 +63,20 @@ def ends_of(known: LayoutRecord, last: Last) -> dict[str, StageEnd]:
     return ends
 
 
+def check_new(new: Sequence[Stage], known: LayoutRecord, ends: Mapping[str, StageEnd]) -> None:
+    """New stages read on where the stages have ended that have read their sources: all at one place. Raises StateError."""
+    topics = {i.topic for stage in new for i in stage.inputs}
+    at: dict[InputPartition, set[Offset]] = {}
+    for r in (r for end in ends.values() for r in end.read if r.partition.place.topic in topics):
+        at.setdefault(r.partition, set()).add(r.end)
+    if apart := sorted({partition.place.topic for partition, found in at.items() if len(found) > 1}):
+        raise StateError(
+            f"several stages read topic {apart[0]!r}, and have not read it up to the same record",
+            where=f"app {known.app}",
+            hint=f"start the app, and end it with falkirk drain {known.app}",
+        )
+
+
 def check_drained(
     known: LayoutRecord, stages: Mapping[str, Stage], last: Last, settings: Settings, topics: Topics
 ) -> None:

@@ -49,7 +49,7 @@ from falkirk.runtime.layout.layout import (
     write_layout,
 )
 from falkirk.runtime.rebuild.shadows import find_shadow
-from falkirk.runtime.rescale.ends import check_drained, check_versions, ends_of, last_steps
+from falkirk.runtime.rescale.ends import check_drained, check_new, check_versions, ends_of, last_steps
 from falkirk.runtime.rescale.record import Rescaling, read_rescaling, write_rescaling
 from falkirk.runtime.rescale.states import first_steps, write_states
 from falkirk.runtime.rescale.target import MADE_AGAIN, Change, Target, check_cluster, target_of
@@ -124,7 +124,9 @@ def check(rescale: Rescale, settings: Settings, topics: Topics) -> Rescaling:
     last = last_steps(before, settings)
     check_drained(before, rescale.target.stages, last, settings, topics)
     check_versions(before, last, settings)
-    return Rescaling(before, ends_of(before, last), dict(rescale.target.tasks), rescale.target.regimes)
+    ends = ends_of(before, last)
+    check_new([stage for stage in rescale.target.plan.stages if stage.id not in ends], before, ends)
+    return Rescaling(before, ends, dict(rescale.target.tasks), rescale.target.regimes)
 
 
 def rescale(todo: Rescale, settings: Settings, topics: Topics, tell: Tell) -> None:
