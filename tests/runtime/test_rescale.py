@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import orjson
 import pytest
 from tests.bad_input.stand import BID, Stand, count
@@ -21,7 +22,7 @@ from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ConfigError, FalkirkError, StateError
 from falkirk.runtime.layout.app_lookup import layout_of, recorded
-from falkirk.runtime.layout.deleting import AppResources, app_resources
+from falkirk.runtime.layout.deleting import AppResources, app_resources, delete
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.runtime.layout.resetting import reset, starts_at
 from falkirk.runtime.rescale.record import Rescaling
@@ -348,6 +349,21 @@ def stands_still(stand: Stand) -> bool:
 
 
 @pytest.mark.slow
+def test_a_deletion_that_is_refused_leaves_a_rescaling_that_was_begun(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(30)
+    stand.run(flow_of(stand, 2))
+    topics = Topics(stand.settings.cluster())
+    with pytest.raises(Killed), killed_after(9):
+        scaled(stand, flow_of(stand, 3))
+    found = app_resources(stand.name, stand.settings, topics)
+    outdated = replace(found, known=msgspec.structs.replace(found.known, last=None))
+    with pytest.raises(ConfigError, match="has changed since this command looked at it"):
+        delete(outdated, stand.settings, topics, lambda _: None, published=False)
+    scaled(stand, flow_of(stand, 3))
+    assert tasks_of(stand)["stats"] == 3
+
+
 def test_a_reset_ends_a_rescaling_that_is_half_done(stand: Stand) -> None:
     """The next one, killed before it has recorded what it does, is not taken for the one from before the reset."""
     stand.topic()
