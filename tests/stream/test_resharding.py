@@ -172,7 +172,7 @@ moments = st.lists(
     st.fixed_dictionaries(
         {
             "k": st.sampled_from(["a", "b", "c"]), "g": st.integers(0, 6), "x": st.integers(0, 9),
-            "at": st.integers(-1_500, 900),
+            "at": st.integers(0, 900),
         }
     ),
     max_size=25,
