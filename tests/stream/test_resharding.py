@@ -30,7 +30,10 @@ from falkirk.stream.operators.joins.interval_expiry import Buckets
 from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.memory import DictState, MemoryApp
 
-HOUR = 3_600_000
+KEYS = ("a", "b", "f")
+"""One for each of three partitions."""
+END = 1_200_000
+"""A time after all others; also twice as late, it is not too far ahead of the clock."""
 
 
 class Reminder(fk.Process):
@@ -171,7 +174,7 @@ def test_each_operator_goes_on(
 moments = st.lists(
     st.fixed_dictionaries(
         {
-            "k": st.sampled_from(["a", "b", "c"]), "g": st.integers(0, 6), "x": st.integers(0, 9),
+            "k": st.sampled_from(KEYS), "g": st.integers(0, 6), "x": st.integers(0, 9),
             "at": st.integers(0, 900),
         }
     ),
@@ -197,7 +200,7 @@ def test_event_time_goes_on(name: str, parts: list[list[dict[str, Any]]], number
         if name != "final windows of windows":  # its watermark stays until all new tasks before it have sent theirs
             compare(one, other, changes=changes)
         other = rescaled(other, flow, numbers[n % 4])
-    end = [{"k": k, "g": 7, "x": 0, "at": HOUR} for k in "abc"]
+    end = [{"k": k, "g": 7, "x": 0, "at": END} for k in KEYS]
     for app in (one, other):
         sent(app, end, 1_000)
         app.run()
@@ -303,7 +306,7 @@ def test_what_is_done_where_a_source_is_read_goes_on_behind_an_exchange(
 ) -> None:
     flow = flow_of(KEYED[name], timed=True)
     one, other = steps(flow, 3), steps(flow, 3)
-    end = [{"k": k, "g": 7, "x": 0, "at": HOUR} for k in "abc"]
+    end = [{"k": k, "g": 7, "x": 0, "at": END} for k in KEYS]
     for n, part in enumerate([*parts, end]):
         later = [{**row, "at": row["at"] * 2 + 1_000 * (n - 1)} for row in part]
         for app in (one, other):
