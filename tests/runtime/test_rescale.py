@@ -59,7 +59,7 @@ def tasks_of(stand: Stand) -> dict[str, int]:
     return {stage.id: stage.tasks for stage in layout.stages}
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", ["eager", pytest.param("lazy", marks=pytest.mark.slow)])
 def test_an_app_goes_on_with_another_number_of_tasks(stand: Stand, regime: str) -> None:
     stand.topic()
     stand.bids(100)
@@ -67,7 +67,7 @@ def test_an_app_goes_on_with_another_number_of_tasks(stand: Stand, regime: str) 
     assert [*tasks_of(stand).values()] == [2, 2]
     gateways = stand.folder / "state" / stand.name / "gateway-0" / "answers"
     gateways.mkdir(parents=True)
-    for tasks in (5, 1, 3):
+    for tasks in (5, 3):
         scaled(stand, flow_of(stand, tasks, REGIMES[regime]()))
         assert gateways.exists(), "a gateway may be at work"
         assert tasks_of(stand)["stats"] == tasks
@@ -275,6 +275,7 @@ def test_a_rescaling_that_is_killed_anywhere_is_finished_by_the_next(stand: Stan
     stand.assert_exact(by="bidder")
 
 
+@pytest.mark.slow
 def test_another_command_at_the_same_time_changes_nothing(stand: Stand, tmp_path: Path) -> None:
     """On another host, and begun when the first was: it neither lets the app run nor divides anything."""
     stand.topic()
@@ -300,6 +301,7 @@ def test_another_command_at_the_same_time_changes_nothing(stand: Stand, tmp_path
     stand.assert_exact(by="bidder")
 
 
+@pytest.mark.slow
 def test_new_topics_that_are_there_stay(stand: Stand) -> None:
     """Another command, which may still run, has made them."""
     stand.topic()
@@ -321,25 +323,6 @@ def test_new_topics_that_are_there_stay(stand: Stand) -> None:
     stand.bids(10)
     stand.run(flow_of(stand, 3))
     stand.assert_exact(by="bidder")
-
-
-def test_a_reset_ends_what_was_begun(stand: Stand) -> None:
-    """What is recorded of it counts no more, if a later rescaling is killed before it has recorded anything."""
-    stand.topic()
-    stand.bids(30)
-    stand.run(flow_of(stand, 2))
-    with patch("falkirk.runtime.rescale.rescaling.write_layout", side_effect=Killed), pytest.raises(Killed):
-        scaled(stand, flow_of(stand, 3))
-    topics = Topics(stand.settings.cluster())
-    reset(app_resources(stand.name, stand.settings, topics), stand.settings, topics, {}, print)
-    stand.run(flow_of(stand, 2))
-    with killed_after(1), pytest.raises(Killed):
-        scaled(stand, flow_of(stand, 3))
-    assert stands_still(stand)
-    assert look(flow_of(stand, 3).plan(), stand.settings, topics).begun is None
-    scaled(stand, flow_of(stand, 3))
-    stand.run(flow_of(stand, 3))
-    assert tasks_of(stand)["stats"] == 3
 
 
 def stands_still(stand: Stand) -> bool:
@@ -364,6 +347,7 @@ def test_a_deletion_that_is_refused_leaves_a_rescaling_that_was_begun(stand: Sta
     assert tasks_of(stand)["stats"] == 3
 
 
+@pytest.mark.slow
 def test_a_reset_ends_a_rescaling_that_is_half_done(stand: Stand) -> None:
     """The next one, killed before it has recorded what it does, is not taken for the one from before the reset."""
     stand.topic()
@@ -394,6 +378,7 @@ def layout_before(found: AppResources) -> LayoutRecord:
     return found.known.last
 
 
+@pytest.mark.slow
 def test_it_is_refused_where_it_would_lose_something(stand: Stand) -> None:
     stand.topic()
     with pytest.raises(ConfigError, match="there is no app"):
