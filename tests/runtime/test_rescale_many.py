@@ -20,7 +20,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.rescale.ends import check_new, ends_of
 from falkirk.runtime.rescale.record import Rescaling, StageEnd
-from falkirk.runtime.rescale.states import _states
+from falkirk.runtime.rescale.states import old_states
 from falkirk.state.engine import Memory, files_each
 
 TASKS, PARTITIONS = 1_000, 100
@@ -96,7 +96,7 @@ def test_all_states_are_open_at_once(tmp_path: Path) -> None:
     states = "falkirk.runtime.rescale.states"
     with few_files(), patch(f"{states}.opened", opened), patch(f"{states}.copies_of"), ExitStack() as stack:
         of = cast(Any, SimpleNamespace(id="stage 0", inputs=()))
-        assert len([*_states(rescaling, of, Settings("", str(tmp_path)), tmp_path, stack)]) == TASKS
+        assert len([*old_states(rescaling, of, Settings("", str(tmp_path)), tmp_path, stack)]) == TASKS
         limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     (memory,) = set(shared)
     assert limit > 1_024 or most == 1_024

@@ -23,7 +23,6 @@ from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import ConfigError, StateError
-from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import not_begun
 from falkirk.runtime.layout.deleting import (
@@ -51,7 +50,7 @@ from falkirk.runtime.layout.layout import (
 from falkirk.runtime.rebuild.shadows import find_shadow
 from falkirk.runtime.rescale.ends import check_drained, check_new, check_versions, ends_of, last_steps
 from falkirk.runtime.rescale.record import Rescaling, read_rescaling, write_rescaling
-from falkirk.runtime.rescale.states import first_steps, write_states
+from falkirk.runtime.rescale.states import NewTasks
 from falkirk.runtime.rescale.target import MADE_AGAIN, Change, Target, check_cluster, target_of
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, steps_topic
@@ -206,12 +205,11 @@ def _record(name: str, info: TopicInfo, target: Target, before: LayoutRecord) ->
 
 def _divide(todo: Rescale, begun: Rescaling, now: LayoutRecord, settings: Settings, tell: Tell) -> None:
     """Write the first steps and states of the new tasks."""
-    infos = {name: TopicInfo(name, topic.id, topic.partitions) for name, topic in now.topics.items()}
-    tasks = lay_out(todo.target.plan, settings, now.number, todo.target.tasks, infos)
-    first = first_steps(begun, tasks, now.number, settings)
     folder = Path(settings.state_dir) / now.app
     folder.mkdir(parents=True, exist_ok=True)
-    write_states(begun, todo.target, now, tasks, first, settings, folder, tell)
+    tasks = NewTasks(begun, todo.target, now, settings)
+    tasks.begin()
+    tasks.write_states(folder, tell)
 
 
 def _tidy(todo: Rescale, begun: Rescaling, settings: Settings, tell: Tell) -> None:

@@ -17,12 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from falkirk.checkpoint.driver import run
-from falkirk.checkpoint.ids import InputPartition, Offset, OwnerId, TopicPartition, after
+from falkirk.checkpoint.ids import InputPartition, Offset, OwnerId, TaskId, TopicPartition, after
 from falkirk.checkpoint.ports import Failure, Log, Writes
 from falkirk.checkpoint.reading import Records
-from falkirk.checkpoint.records import Division, Range, StepRecord, encode
+from falkirk.checkpoint.records import Division, Range, RecordedStep, StepRecord, encode
+from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.app_topics.epochs import publisher_log
-from falkirk.runtime.app.app import BoundTask
+from falkirk.runtime.app.app import BoundTask, lay_out
 from falkirk.runtime.host.identity import fresh_nonce
 from falkirk.runtime.host.open_files import raise_file_limit
 from falkirk.runtime.host.settings import Settings
@@ -52,106 +53,103 @@ AT_ONCE = 20_000
 Tell = Callable[[str], None]
 
 
-def first_steps(
-    rescaling: Rescaling, tasks: Sequence[BoundTask], number: int, settings: Settings
-) -> dict[TopicPartition, tuple[Offset, StepRecord]]:
-    """The first step of each task, with its offset: written, if that is not done yet. Another command that does the same is
-    fenced first."""
-    app = rescaling.before.app
-    owner = OwnerId(f"{app}.rescale")
-    places = [bound.task.steps for bound in tasks]
-    log = publisher_log(settings.cluster(), owner, settings.transaction_timeout_ms, 1_000_000)
-    with closing(log):
-        while True:
-            run(log.renew())
-            there = dict(zip(places, last_records(settings, places), strict=True))
-            new = [bound for bound in tasks if last_step(there[bound.task.steps]) is None]
-            if not new:
-                return {place: _step_in(records) for place, records in there.items()}
-            with suppress(Failure):  # then it looks again whether they are there
-                run(_write(log, [(b.task.steps, _first(rescaling, b, number, owner)) for b in new]))
+class NewTasks:
+    """The tasks of an app after a rescaling, before any of them runs."""
+
+    def __init__(self, rescaling: Rescaling, target: Target, now: LayoutRecord, settings: Settings) -> None:
+        """`now`: the layout that has been recorded of them."""
+        self._rescaling, self._target, self._now, self._settings = rescaling, target, now, settings
+        self._moved = target.moved(rescaling.before)
+        infos = {name: TopicInfo(name, topic.id, topic.partitions) for name, topic in now.topics.items()}
+        self._tasks = lay_out(target.plan, settings, now.number, target.tasks, infos)
+        self._first: dict[TaskId, RecordedStep] = {}
+
+    def begin(self) -> None:
+        """Write the first step of each, if that is not done yet. Another command that does the same is fenced first."""
+        owner, places = OwnerId(f"{self._now.app}.rescale"), [bound.task.steps for bound in self._tasks]
+        timeout = self._settings.transaction_timeout_ms
+        with closing(publisher_log(self._settings.cluster(), owner, timeout, 1_000_000)) as log:
+            while True:
+                run(log.renew())
+                there = [*zip(self._tasks, last_records(self._settings, places), strict=True)]
+                new = [bound for bound, records in there if last_step(records) is None]
+                if not new:
+                    self._first = {bound.task.id: _step_in(records) for bound, records in there}
+                    return
+                with suppress(Failure):  # then it looks again whether they are there
+                    run(_write(log, [(bound.task.steps, self._first_step(bound, owner)) for bound in new]))
+
+    def write_states(self, folder: Path, tell: Tell) -> None:
+        """Make the state of each the version of its first step. Those that are there already stay. `folder`: for copies that
+        are needed meanwhile. Raises DiskError, AwayError and StateError."""
+        for stage in self._target.plan.planned:
+            own = [b for b in self._tasks if b.task.id.stage == stage.id and b.task.recovery.keeps_state]
+            todo = [b for b in own if self._first[b.task.id][1].step not in self._copies(b).versions()]
+            if not todo:
+                continue
+            with ExitStack() as stack:
+                before = [*old_states(self._rescaling, stage, self._settings, folder, stack)]
+                divided = self._divided(stage, before)
+                for bound in todo:
+                    count = self._upload(bound, divided(bound.task.id.partition), folder)
+                    tell(f"task {bound.task.id}: {counted(count, 'row')} of state")
+
+    def _first_step(self, bound: BoundTask, owner: OwnerId) -> StepRecord:
+        task = bound.task
+        step, clock = self._rescaling.first(task.id.stage)
+        base = BASE if task.recovery.keeps_state else Offset(-1)
+        division = self._division(bound)
+        return StepRecord(
+            str(task.id), step, fresh_nonce(), owner, clock, division, (), "", base=base, layout=self._now.number
+        )
+
+    def _division(self, bound: BoundTask) -> Division:
+        """Where it goes on. What has joined a source since the old tasks have ended joins again."""
+        ended = self._rescaling.ended(bound.task.id.stage)
+        at: dict[InputPartition, Offset] = {}
+        for i in (*bound.inputs, *bound.shared):
+            if i.input.kind == "edge":
+                at[i.partition] = Offset(0)
+            elif i.partition in ended:
+                at[i.partition] = ended[i.partition]
+        return tuple(Range(partition, end, end) for partition, end in sorted(at.items()))
+
+    def _divided(self, stage: PhysicalStage, before: Sequence[Reader]) -> Callable[[int], Iterator[Pair]]:
+        """What each task of a stage has, of the states of the old tasks."""
+        was = self._rescaling.was(stage)
+        if was.id != stage.id:
+            kept = schema.numbers(was.state).get(TIMES)
+            return lambda task: iter(()) if kept is None else source_times(stage, before[task], kept[0])
+        writers = {o.topic: s.id for s in self._target.plan.stages for o in s.outputs if o.kind == "edge"}
+        others = [edge.id for edge in stage.edges_in if writers[edge.topic] in self._moved]
+        by_topic = reads_sources(was, self._rescaling.before)
+        return Resharding(stage, before, self._target.tasks[stage.id], others, by_topic=by_topic).pairs
+
+    def _upload(self, bound: BoundTask, pairs: Iterator[Pair], folder: Path) -> int:
+        """Returns how many pairs there are."""
+        offset, record = self._first[bound.task.id]
+        begun, count = Progress(-1, 0, 0, record.clock, BASE), 0
+        with (
+            TemporaryDirectory(dir=folder, prefix="rescaled-") as own,
+            closing(RocksStore(Path(own) / "state", self._identity(bound), Memory(32 * MIB, 32 * MIB))) as store,
+        ):
+            while some := dict(islice(pairs, AT_ONCE)):
+                store.write(some, begun)
+                count += len(some)
+            store.write({}, begun.at(record.step, after(offset), 0, record.clock))
+            version = store.commit()
+            self._copies(bound).upload(store.version_folder(version), store.version_progress(version))
+        return count
+
+    def _copies(self, bound: BoundTask) -> CheckpointStore:
+        return CheckpointStore(connect(self._settings.checkpoint_url()), self._identity(bound))
+
+    def _identity(self, bound: BoundTask) -> Identity:
+        stage, now = bound.stage, self._now
+        return Identity(now.app, str(bound.task.id), stage.fingerprint, stage.state_schema, now.incarnation)
 
 
-def _first(rescaling: Rescaling, bound: BoundTask, number: int, owner: OwnerId) -> StepRecord:
-    stage = bound.task.id.stage
-    step, clock = rescaling.first(stage)
-    base = BASE if bound.task.recovery.keeps_state else Offset(-1)
-    return StepRecord(
-        str(bound.task.id),
-        step,
-        fresh_nonce(),
-        owner,
-        clock,
-        _division(rescaling, bound),
-        (),
-        "",
-        base=base,
-        layout=number,
-    )
-
-
-def _division(rescaling: Rescaling, bound: BoundTask) -> Division:
-    """Where it goes on. What has joined a source since the old tasks have ended joins again."""
-    ended = rescaling.ended(bound.task.id.stage)
-    at: dict[InputPartition, Offset] = {}
-    for i in (*bound.inputs, *bound.shared):
-        if i.input.kind == "edge":
-            at[i.partition] = Offset(0)
-        elif i.partition in ended:
-            at[i.partition] = ended[i.partition]
-    return tuple(Range(partition, end, end) for partition, end in sorted(at.items()))
-
-
-async def _write(log: Log, records: Sequence[tuple[TopicPartition, StepRecord]]) -> None:
-    """All in one transaction."""
-    await log.begin()
-    for place, record in records:
-        await log.send(Writes(place.topic, [place.partition], [record.task.encode()], [encode(record)]))
-    await log.commit()
-
-
-def _step_in(records: Records) -> tuple[Offset, StepRecord]:
-    return next((offset, record) for offset, record in reversed(records) if isinstance(record, StepRecord))
-
-
-def write_states(
-    rescaling: Rescaling, target: Target, now: LayoutRecord, tasks: Sequence[BoundTask],
-    first: dict[TopicPartition, tuple[Offset, StepRecord]], settings: Settings, folder: Path, tell: Tell,
-) -> None:  # fmt: skip
-    """The state of each task as the version of its first step. Those that are there already stay. Raises DiskError,
-    AwayError and StateError."""
-    for stage in target.plan.planned:
-        own = [bound for bound in tasks if bound.task.id.stage == stage.id and bound.task.recovery.keeps_state]
-        todo = [
-            bound for bound in own if first[bound.task.steps][1].step not in _copies(now, bound, settings).versions()
-        ]
-        if not todo:
-            continue
-        with ExitStack() as stack:
-            before = list(_states(rescaling, stage, settings, folder, stack))
-            divided = _divided(rescaling, target, stage, before)
-            for bound in todo:
-                pairs = divided(bound.task.id.partition)
-                count = _upload(_copies(now, bound, settings), now, bound, first[bound.task.steps], pairs, folder)
-                tell(f"task {bound.task.id}: {counted(count, 'row')} of state")
-
-
-def _divided(
-    rescaling: Rescaling, target: Target, stage: PhysicalStage, before: Sequence[Reader]
-) -> Callable[[int], Iterator[Pair]]:
-    """What each task of a stage has, of the states of the old tasks."""
-    was = rescaling.was(stage)
-    if was.id != stage.id:
-        kept = schema.numbers(was.state).get(TIMES)
-        return lambda task: iter(()) if kept is None else source_times(stage, before[task], kept[0])
-    moved = target.moved(rescaling.before)
-    writers = {o.topic: s.id for s in target.plan.stages for o in s.outputs if o.kind == "edge"}
-    others = [edge.id for edge in stage.edges_in if writers[edge.topic] in moved]
-    by_topic = reads_sources(was, rescaling.before)
-    return Resharding(stage, before, target.tasks[stage.id], others, by_topic=by_topic).pairs
-
-
-def _states(
+def old_states(
     rescaling: Rescaling, stage: PhysicalStage, settings: Settings, folder: Path, stack: ExitStack
 ) -> Iterator[Reader]:
     """The last state of each old task of a stage. All of them are open at once: they share memory and files."""
@@ -166,31 +164,13 @@ def _states(
             yield stack.enter_context(opened(store, version, folder, memory))
 
 
-def _copies(now: LayoutRecord, bound: BoundTask, settings: Settings) -> CheckpointStore:
-    return CheckpointStore(connect(settings.checkpoint_url()), _identity(now, bound))
+async def _write(log: Log, records: Sequence[tuple[TopicPartition, StepRecord]]) -> None:
+    """All in one transaction."""
+    await log.begin()
+    for place, record in records:
+        await log.send(Writes(place.topic, [place.partition], [record.task.encode()], [encode(record)]))
+    await log.commit()
 
 
-def _identity(now: LayoutRecord, bound: BoundTask) -> Identity:
-    stage = bound.stage
-    return Identity(now.app, str(bound.task.id), stage.fingerprint, stage.state_schema, now.incarnation)
-
-
-def _upload(
-    copies: CheckpointStore, now: LayoutRecord, bound: BoundTask, first: tuple[Offset, StepRecord],
-    pairs: Iterator[Pair], folder: Path,
-) -> int:  # fmt: skip
-    """Returns how many pairs there are."""
-    offset, record = first
-    begun = Progress(-1, 0, 0, record.clock, BASE)
-    count = 0
-    with (
-        TemporaryDirectory(dir=folder, prefix="rescaled-") as own,
-        closing(RocksStore(Path(own) / "state", _identity(now, bound), Memory(32 * MIB, 32 * MIB))) as store,
-    ):
-        while some := dict(islice(pairs, AT_ONCE)):
-            store.write(some, begun)
-            count += len(some)
-        store.write({}, begun.at(record.step, after(offset), 0, record.clock))
-        version = store.commit()
-        copies.upload(store.version_folder(version), store.version_progress(version))
-    return count
+def _step_in(records: Records) -> RecordedStep:
+    return next((offset, record) for offset, record in reversed(records) if isinstance(record, StepRecord))
