@@ -407,21 +407,22 @@ def times_in(stage: PhysicalStage, states: Sequence[DictState]) -> list[dict[str
     return found
 
 
-def test_the_least_watermark_counts(middle: PhysicalStage) -> None:
-    """Of what the tasks that are now one have heard from each task before them. What one has not heard, is not known."""
+def test_the_greatest_watermark_counts(middle: PhysicalStage) -> None:
+    """What was complete in any of the tasks that are now one stays so. Of what they have heard from each task before them,
+    the least counts. What one has not heard, is not known."""
     one = Times(
         7, [Part("", 0, 9, 1), Part("", 1, 8, 4, idle=True), Part("", 2, 9, 1, idle=True), Part("", 3, 9, 1)], 4, 20
     )
     other = Times(8, [Part("", 0, 8, 3), Part("", 1, 9, 2), Part("", 2, 9, 1, idle=True)], 3, 10)
     said = Times(6, [Part("", 0, 6, 1)])
     before = with_times(middle, {"from": one, "to": said}, {"from": other, "to": said})
-    both = Times(7, [Part("", 0, 8, 3), Part("", 1, 8, 4), Part("", 2, 9, 1, idle=True)], 3, 20)
+    both = Times(8, [Part("", 0, 8, 3), Part("", 1, 8, 4), Part("", 2, 9, 1, idle=True)], 3, 20)
     assert times_in(middle, divided(middle, before, 1)) == [{"from": both}]
     assert times_in(middle, divided(middle, before, 3)) == [{"from": one}, {"from": both}, {"from": other}]
     (edge,) = middle.edges_in
-    assert times_in(middle, divided(middle, before, 1, [edge.id])) == [{"from": Times(7, greatest=20)}]
+    assert times_in(middle, divided(middle, before, 1, [edge.id])) == [{"from": Times(8, greatest=20)}]
     before = with_times(middle, {"from": one}, {})
-    assert times_in(middle, divided(middle, before, 1)) == [{"from": Times(greatest=20)}]
+    assert times_in(middle, divided(middle, before, 1)) == [{"from": Times(7, greatest=20)}]
 
 
 def test_a_stage_that_keeps_its_tasks_keeps_its_times(middle: PhysicalStage) -> None:

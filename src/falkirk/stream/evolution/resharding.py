@@ -2,12 +2,13 @@
 
     state'(t)              =  Σ over old tasks u of state(u), where the shard of the key is one of t's
     entries of task tables    as their tables say (`falkirk.stream.dataflow.task_tables`)
-    times of an edge          the least that any of these old tasks had, of each sender
+    times of an edge          the greatest watermark of these old tasks; of each sender, the least that they have heard
 
 Whole ranges of shards move: no key is hashed again. An old task has keys of a new one only if their shards overlap.
 
-Rows that were late stay late, and windows that were complete stay so: no sender of an edge sends a row of a time before the
-watermark that it has sent. Where the senders are other tasks now, the watermark stays until all of them have sent theirs.
+Rows that were late stay late, and windows that were complete stay so, also where a sender was idle, so that one old task was
+ahead of another. Otherwise no sender of an edge sends a row of a time before a watermark that it has sent, and all old tasks
+have read that. Where the senders are other tasks now, the watermark stays until all of them have sent theirs.
 """
 
 from __future__ import annotations
@@ -162,12 +163,12 @@ def merged(times: Sequence[Times], *, others: bool) -> Times:
     >>> one, two = Times(7, [Part("", 0, 7, 1), Part("", 1, 9, 1)], 2), Times(8, [Part("", 0, 8, 1), Part("", 1, 9, 2)], 2)
     >>> both = merged([one, two], others=False)
     >>> both.watermark, [(part.number, part.at, part.clock) for part in both.parts], both.senders
-    (7, [(0, 7, 1), (1, 9, 2)], 2)
+    (8, [(0, 7, 1), (1, 9, 2)], 2)
     >>> both = merged([one, two], others=True)
     >>> both.watermark, both.parts, both.senders
-    (7, [], 0)
+    (8, [], 0)
     """
-    watermark, greatest = min(t.watermark for t in times), max(t.greatest for t in times)
+    watermark, greatest = max(t.watermark for t in times), max(t.greatest for t in times)
     if others:
         return Times(watermark, greatest=greatest)
     by_sender: dict[int, list[Part]] = {}
