@@ -331,15 +331,21 @@ def stands_still(stand: Stand) -> bool:
     return found is not None and found.ending is not None
 
 
-@pytest.mark.slow
-def test_a_deletion_that_is_refused_leaves_a_rescaling_that_was_begun(stand: Stand) -> None:
+def half_done(stand: Stand, topics: Topics) -> AppResources:
+    """An app whose rescaling to three tasks was killed while it made topics again."""
     stand.topic()
     stand.bids(30)
     stand.run(flow_of(stand, 2))
-    topics = Topics(stand.settings.cluster())
     with pytest.raises(Killed), killed_after(9):
         scaled(stand, flow_of(stand, 3))
-    found = app_resources(stand.name, stand.settings, topics)
+    assert stands_still(stand)
+    return app_resources(stand.name, stand.settings, topics)
+
+
+@pytest.mark.slow
+def test_a_deletion_that_is_refused_leaves_a_rescaling_that_was_begun(stand: Stand) -> None:
+    topics = Topics(stand.settings.cluster())
+    found = half_done(stand, topics)
     outdated = replace(found, known=msgspec.structs.replace(found.known, last=None))
     with pytest.raises(ConfigError, match="has changed since this command looked at it"):
         delete(outdated, stand.settings, topics, lambda _: None, published=False)
@@ -350,14 +356,8 @@ def test_a_deletion_that_is_refused_leaves_a_rescaling_that_was_begun(stand: Sta
 @pytest.mark.slow
 def test_a_reset_ends_a_rescaling_that_is_half_done(stand: Stand) -> None:
     """The next one, killed before it has recorded what it does, is not taken for the one from before the reset."""
-    stand.topic()
-    stand.bids(30)
-    stand.run(flow_of(stand, 2))
     topics = Topics(stand.settings.cluster())
-    with pytest.raises(Killed), killed_after(9):
-        scaled(stand, flow_of(stand, 3))
-    assert stands_still(stand)
-    found = app_resources(stand.name, stand.settings, topics)
+    found = half_done(stand, topics)
     reset(found, stand.settings, topics, starts_at(layout_before(found), ["earliest"], topics), lambda _: None)
     assert not stands_still(stand)
     stand.bids(20)

@@ -24,13 +24,7 @@ from falkirk.runtime.app.registries import meet_registries
 from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.compatibility import (
-    check_same_flow,
-    check_stages,
-    check_tasks,
-    is_recorded,
-    keep,
-)
+from falkirk.runtime.layout.compatibility import check_same_flow, check_stages, check_tasks, is_recorded, keep
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.layout.preflight import Preflight, preflight
 from falkirk.runtime.layout.wanted_topics import logs_of
